@@ -64,9 +64,11 @@ table! {
         /// Whether the messages are those of the broker, which other servers have as well. Default:
         /// no.
         pub broker: bool = false,
-        /// Whether messages of the types `join` and `leave` tell the subscribers who comes and
-        /// goes. Default: no.
+        /// Whether messages of the types `join` and `leave` tell the subscribers which users come
+        /// and go. Default: no.
         pub presence: bool = false,
+        /// How long a user without a connection is still there. Default: 10 s.
+        pub presence_grace: Duration as "scalar::duration" = Duration::from_secs(10),
         /// The clients that may publish. Default: on a listener of the loopback address all clients
         /// that connect without a proxy, on other listeners none.
         pub publish: Option<Right> as "rights::some_right" = None,

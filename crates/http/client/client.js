@@ -14,11 +14,14 @@
   const bytes = text => Uint8Array.from(atob(text), letter => letter.charCodeAt(0));
 
   function superpoll(url, onmessage, options = {}) {
-    const { token, transports = ["websocket", "sse", "long-poll"], onstate, onmissed } = options;
+    const { token, transports = ["websocket", "sse", "long-poll"], onstate, onmissed, onpresence } = options;
     const channel = new URL(url, globalThis.location?.href);
     // The position of the last message, or before the first.
     let { after } = options, epoch, last;
     let isClosed = false, attempt, wake, wait = SOON;
+    // Who is there, the list as the server had it last, and the changes while it is asked for.
+    const members = new Map();
+    let list, changes;
 
     // An error of the page is not one of the connection.
     const call = (callback, ...values) => {
@@ -51,6 +54,39 @@
       after = `${id}-${of}`;
     };
 
+    const change = ({ id, epoch, event, data }) => {
+      if (epoch === list?.epoch && id <= list.last) return;
+      const { user, info, users } = JSON.parse(data);
+      if (event === "join") members.set(user, info);
+      else members.delete(user);
+      call(onpresence, { type: event, user, info, users }, members);
+    };
+
+    // Asks who is there. Changes count from the first page on: the later one of a user counts.
+    const askMembers = async key => {
+      const mine = changes = [], all = [];
+      let first, answer;
+      try {
+        do {
+          answer = await (await ask(key, { info: 1, members: 1, after_user: answer?.after_user })).json();
+          first ??= answer;
+          all.push(...answer.members);
+        } while (answer.after_user !== undefined);
+      } catch {
+        // Changes tell of the users all the same.
+        first = undefined;
+      }
+      if (isClosed || mine !== changes) return;
+      changes = undefined;
+      if (first) {
+        list = first;
+        members.clear();
+        for (const { user, info } of all) members.set(user, info);
+        call(onpresence, { type: "list", users: members.size }, members);
+      }
+      mine.forEach(change);
+    };
+
     // Takes a message; without data it only tells the position.
     const take = message => {
       if (isClosed) return;
@@ -63,6 +99,11 @@
       }
       if ((data ?? base64) === undefined) return;
       wait = SOON;
+      if (onpresence && (message.event === "join" || message.event === "leave")) {
+        if (changes) changes.push(message);
+        else change(message);
+        return;
+      }
       call(onmessage, base64 === undefined ? message : { ...message, base64: undefined, data: bytes(base64) });
     };
 
@@ -150,6 +191,7 @@
             failures = -1;
             refusals = 0;
             state("open");
+            if (onpresence) askMembers(key);
           });
         } catch (error) {
           attempt.abort();
@@ -196,6 +238,9 @@
     run();
 
     return {
+      /** The users who are there, each with what is known of it; kept with `onpresence`. */
+      members,
+
       /** Where to begin to go on from here. */
       get position() { return after; },
 

@@ -59,8 +59,8 @@ pub enum Activity {
     },
     /// One of these, of a client with a name.
     Named {
-        /// The subject of the client's token.
-        sub: Box<str>,
+        /// The name of the client's user.
+        user: Box<str>,
         /// The activity.
         activity: Box<Activity>,
     },
@@ -122,18 +122,18 @@ pub struct StreamActivity {
 }
 
 impl Activity {
-    /// Adds the name of the client, if it has one.
-    pub fn with_subject(self, sub: Option<Box<str>>) -> Activity {
-        match sub {
+    /// Adds the name of the client's user, if it has one.
+    pub fn with_user(self, user: Option<&str>) -> Activity {
+        match user {
             None => self,
-            Some(sub) => Activity::Named { sub, activity: Box::new(self) },
+            Some(user) => Activity::Named { user: user.into(), activity: Box::new(self) },
         }
     }
 
-    /// Returns the activity without the name of the client, and the name.
+    /// Returns the activity without the name of the client's user, and the name.
     pub fn unnamed(self) -> (Activity, Option<Box<str>>) {
         match self {
-            Activity::Named { sub, activity } => (*activity, Some(sub)),
+            Activity::Named { user, activity } => (*activity, Some(user)),
             activity => (activity, None),
         }
     }

@@ -56,7 +56,8 @@ mod tests {
             assert!(error.starts_with("a.toml:2:13: "), "{error}");
             assert!(error.contains("expected 1 to 1024"), "{error}");
         }
-        let presence = "channel = { presence = true }";
+        let presence = "channel = { presence = true, subscribe = \"token\", \
+                        token = { key = \"01234567890123456789012345678901\" } }";
         assert!(parse("1", presence).is_ok());
         let error = parse("2", presence).unwrap_err();
         let expected = "a.toml:2:13: a process knows only its own subscribers, expected one process, or no presence \

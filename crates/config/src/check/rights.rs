@@ -74,6 +74,12 @@ impl Check<'_> {
             }
             None => {}
         }
+        let names_users = matches!(channel.subscribe, Right::Token | Right::Authorize);
+        if channel.presence && !names_users {
+            let what = "presence counts users, and nothing says who a client is, expected \
+                        subscribe = \"token\" or \"authorize\"";
+            self.wrong(self.within(place, &["presence"]), what);
+        }
         if channel.publish.is_none() {
             self.warn_unless_private(place.clone(), path);
         }

@@ -24,7 +24,8 @@ fn a_broker_is_read_with_its_defaults() {
 #[test]
 fn mistakes_about_a_broker_are_named_with_their_places() {
     let channel = "channel = { broker = true }";
-    let presence = "channel = { broker = true, presence = true }";
+    let presence = "channel = { broker = true, presence = true, subscribe = \"token\", \
+                    token = { key = \"01234567890123456789012345678901\" } }";
     let hub = "path = \"/.well-known/mercure\"\nmercure = { broker = true, subscriptions = true }";
     for (broker, action, place, part) in [
         ("", channel, (3, 1), "no address, expected url"),

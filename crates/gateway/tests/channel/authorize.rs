@@ -293,3 +293,69 @@ fn a_websocket_asks_for_both_uses_at_its_handshake() {
         other => panic!("{other:?}"),
     }
 }
+
+/// An answer with a body in JSON.
+fn json(body: &str) -> String {
+    let kind = "content-type: application/json; charset=utf-8";
+    format!("HTTP/1.1 200 OK\r\n{kind}\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+}
+
+#[test]
+fn the_application_names_the_user_and_gives_both_rights_at_once() {
+    let application = Application::new(|_| {
+        json("{\"user\":\"ada\",\"info\":{\"a\":1},\"publish\":true,\"more\":[]}")
+    });
+    let options = "publish = \"authorize\", subscribe = \"authorize\", presence = true";
+    let stage = application.stage(options);
+    let url = format!("ws://{}/c", address(&stage));
+    let mut socket = tungstenite::connect(url.as_str()).unwrap().0;
+    assert_eq!(application.heads().len(), 1, "one question for both uses");
+    let mut next = || loop {
+        if let Message::Text(text) = socket.read().unwrap() {
+            return text.to_string();
+        }
+    };
+    assert_eq!(next(), "{\"user\":\"ada\",\"info\":{\"a\":1},\"users\":1}");
+    socket.send(Message::text("hi")).unwrap();
+    assert_eq!(socket.read().unwrap(), Message::text("hi"));
+    // The right to publish may be missing.
+    let quiet = Application::new(|_| json("{\"user\":\"ada\",\"publish\":false}"));
+    let stage = quiet.stage(options);
+    let url = format!("ws://{}/c", address(&stage));
+    let mut socket = tungstenite::connect(url.as_str()).unwrap().0;
+    socket.send(Message::text("hi")).unwrap();
+    let close = std::iter::repeat_with(|| socket.read().unwrap()).find_map(|message| {
+        if let Message::Close(close) = message { Some(close.unwrap()) } else { None }
+    });
+    assert_eq!(close.unwrap().code, CloseCode::Policy);
+}
+
+#[test]
+fn what_the_application_allows_ends_when_it_says() {
+    let application = Application::new(|_| json("{\"expires\":1}"));
+    let stage = application.stage("subscribe = \"authorize\"");
+    let mut client = stage.connect();
+    client.send("GET /c?after=0 HTTP/1.1\r\nhost: a\r\naccept: text/event-stream\r\n\r\n");
+    let mut all = String::new();
+    client.0.read_to_string(&mut all).unwrap();
+    assert!(all.starts_with("HTTP/1.1 200"), "{all}");
+    until_subscribers(&stage, 0);
+}
+
+#[test]
+fn an_answer_of_the_application_that_cannot_be_used_is_named() {
+    for (body, part) in [
+        ("{\"user\":", "EOF"),
+        ("{\"user\":7}", "invalid type"),
+        ("{\"expires\":\"soon\"}", "invalid type"),
+        ("[]", "invalid length"),
+    ] {
+        let application = Application::new(move |_| json(body));
+        let stage = application.stage("subscribe = \"authorize\"");
+        let answer = stage.connect().get("/c");
+        let reason = String::from_utf8(answer.body).unwrap();
+        assert_eq!(answer.status, 502, "{body}: {reason}");
+        assert!(reason.contains("answers with JSON that cannot be used"), "{reason}");
+        assert!(reason.contains(part), "{body}: {reason}");
+    }
+}

@@ -8,7 +8,7 @@ use crate::clients::{field, stage, text};
 use crate::stage::{Answer, BACKENDS, Client, Stage};
 
 /// The most bytes of the compressed script.
-const MOST: usize = 3 << 10;
+const MOST: usize = 5 << 10;
 
 fn get(client: &mut Client, path: &str, host: &str, fields: &str) -> Answer {
     client.send(format!("GET {path} HTTP/1.1\r\nhost: {host}\r\n{fields}\r\n"));

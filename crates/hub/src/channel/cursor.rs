@@ -46,21 +46,31 @@ impl fmt::Display for Cursor {
     }
 }
 
+/// A question about a channel.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(super) struct Question {
+    /// Whether the users who are there are to be listed.
+    pub lists_members: bool,
+    /// The user after whom the list begins.
+    pub after_user: Option<String>,
+}
+
 /// The parameters of a subscriber's request.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(super) struct SubscribeRequest {
     /// The place to begin after; without it, the subscriber gets messages from now on.
     pub after: Option<Cursor>,
     /// The seconds for which it waits.
     pub wait: Option<u64>,
     /// It asks about the channel, and not for its messages.
-    pub is_question: bool,
+    pub question: Option<Question>,
 }
 
 impl SubscribeRequest {
     /// Reads a request; the error says why it is wrong.
     pub(super) fn read(uri: &Uri, headers: &HeaderMap) -> Result<SubscribeRequest, String> {
         let mut request = SubscribeRequest::default();
+        let (mut is_question, mut question) = (false, Question::default());
         for pair in uri.query().unwrap_or("").split('&') {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let value = percent_decode_str(value).decode_utf8_lossy();
@@ -76,13 +86,14 @@ impl SubscribeRequest {
                     let seconds = seconds.map_err(|_| wrong("seconds are expected"))?;
                     request.wait = Some(seconds);
                 }
-                "info" => match &*value {
-                    "1" => request.is_question = true,
-                    _ => return Err(wrong("1 is expected")),
-                },
+                "info" | "members" if value != "1" => return Err(wrong("1 is expected")),
+                "info" => is_question = true,
+                "members" => question.lists_members = true,
+                "after_user" => question.after_user = Some(value.into_owned()),
                 _ => {}
             }
         }
+        request.question = is_question.then_some(question);
         // A client that connects again asks by the same URL as before: the field has the last id
         // that it has read meanwhile. It is not the client's fault if another server has given the
         // id out.
@@ -119,10 +130,15 @@ mod tests {
         let uri = Uri::from_static("/c?x=1&after=3%2d1f&wait=20");
         let request = SubscribeRequest::read(&uri, &HeaderMap::new()).unwrap();
         let after = Some(Cursor { id: 3, epoch: Some(0x1f) });
-        let expected = SubscribeRequest { after, wait: Some(20), is_question: false };
+        let expected = SubscribeRequest { after, wait: Some(20), question: None };
         assert_eq!(request, expected);
         let question = SubscribeRequest::read(&Uri::from_static("/c?info=1"), &HeaderMap::new());
-        assert!(question.unwrap().is_question);
+        assert_eq!(question.unwrap().question, Some(Question::default()));
+        let read = |uri| SubscribeRequest::read(&Uri::from_static(uri), &HeaderMap::new());
+        let listed = read("/c?after_user=a%20b&info=1&members=1").unwrap().question;
+        let after_user = Some("a b".to_owned());
+        assert_eq!(listed, Some(Question { lists_members: true, after_user }));
+        assert!(read("/c?info=1&members=yes").unwrap_err().contains("1 is expected"));
         let mut headers = HeaderMap::new();
         headers.insert("last-event-id", HeaderValue::from_static("9"));
         let request = SubscribeRequest::read(&uri, &headers).unwrap();

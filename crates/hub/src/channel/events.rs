@@ -43,6 +43,7 @@ use super::mailbox::{EndReason, Mailbox, Taken};
 use super::mercure::{EARLIEST, update};
 use super::moment::Moment;
 use super::parked::Backlog;
+use super::presence::User;
 use super::reader::Reader;
 use super::resting::{LastSign, RestingSubscriber};
 use super::unread::Unread;
@@ -74,8 +75,8 @@ pub(super) struct StreamRequest {
     /// The place to begin after; without it, the messages from now on.
     pub after: Option<Cursor>,
     pub grant: Grant,
-    /// The subject of the client's token, if the channel is told of it.
-    pub sub: Option<Box<str>>,
+    /// The client's user, if it has a name.
+    pub user: Option<User>,
     /// The page of another site that asks for it.
     pub page: Option<ForeignPage>,
     /// The rest of the question, if it is one of Mercure.
@@ -181,12 +182,12 @@ impl LocalSubscribers {
         asked: StreamRequest,
         is_chunked: bool,
     ) -> Beginning {
-        let (since, present) = self.enter(asked.after, asked.sub);
+        let (since, name) = self.enter(asked.after, asked.user);
         let start = since.messages.first().map_or(since.last, |message| message.id - 1);
         let (missed, last) = (since.missed, since.last);
         let mailbox = Rc::new(Mailbox::new(since, &self.hub.options()));
         let subscription = self.add(last, asked.grant, SubscriberState::Task(mailbox.clone()));
-        subscription.is_told(present);
+        subscription.is_of(name);
         let cursor = self.cursor(start);
         let (mut text, mut fields) = (Vec::new(), fields());
         let form = match asked.mercure {

@@ -14,7 +14,7 @@ use superpoll_rt::time;
 
 use super::budget::Budget;
 use super::counters::{self, Counters};
-use super::cursor::Cursor;
+use super::cursor::{Cursor, Question};
 use super::form::{Form, Offsets};
 use super::history::{History, Since};
 use super::inbox::Inbox;
@@ -22,11 +22,11 @@ use super::json_frame::Source;
 use super::mercure::{EARLIEST, update};
 use super::message::{Draft, Message, NameKind, cost};
 use super::moment::Moment;
-use super::presence::{Presence, is_reserved};
+use super::presence::{Presence, Unsettled, is_reserved};
 use super::publisher_queue::{PublisherQueue, QUEUE_FACTOR, QueueFull};
 use super::shared::SharedChannel;
 use crate::broker::Unpublished;
-use crate::succession::records::RecordStore;
+use crate::succession::records::{MemberRecord, RecordStore};
 
 /// The least time between two signs of life, whatever the configuration says.
 const SHORTEST: Duration = Duration::from_millis(10);
@@ -65,8 +65,6 @@ struct EngineQueue {
     /// Whether the engine knows that it must look here.
     is_listed: bool,
     subscribers: usize,
-    /// Those of them that other subscribers are told of.
-    present: usize,
     /// The messages that the engine has not taken yet; empty if there are no subscribers.
     messages: Vec<Message>,
     /// The cost of the messages in the queue, and of those that the engine has taken and not
@@ -94,8 +92,10 @@ struct HubState {
     is_closed: bool,
     /// Whether another channel is in its place, as the log of the messages is another one.
     is_replaced: bool,
-    /// The subscribers that were told of, if there were any.
+    /// The members, if there have been any.
     presence: Option<Box<Presence>>,
+    /// Where the channel is entered while a change of its members is still to come.
+    unsettled: Arc<Unsettled>,
 }
 
 /// A channel: its last messages, and the subscribers of the next.
@@ -112,29 +112,31 @@ impl Hub {
     /// Creates a channel without messages.
     #[must_use]
     pub fn new(options: impl Into<Arc<Channel>>) -> Arc<Hub> {
-        Hub::in_route("".into(), options.into(), Arc::new(Budget::new(u64::MAX)))
+        let budget = Arc::new(Budget::new(u64::MAX));
+        Hub::in_route("".into(), options.into(), (budget, Arc::default()))
     }
 
     /// Creates a channel of a route, whose bytes count there.
-    pub(super) fn in_route(name: Arc<str>, options: Arc<Channel>, budget: Arc<Budget>) -> Arc<Hub> {
+    pub(super) fn in_route(
+        name: Arc<str>,
+        options: Arc<Channel>,
+        (budget, unsettled): (Arc<Budget>, Arc<Unsettled>),
+    ) -> Arc<Hub> {
         // The epoch differs from that of any hub before a restart, which takes longer than a
         // microsecond, and from that of a channel of the same name before.
         let epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let epoch = u64::try_from(epoch.as_micros()).unwrap_or(u64::MAX);
         let history = History::new((name.clone(), epoch), Vec::new(), false, budget);
-        Hub::with(name, options, epoch, history)
+        Hub::with(name, options, epoch, history, unsettled)
     }
 
     /// Returns the channel that another server had, with the last of its messages, in order and
     /// without gaps. Its subscribers are still to come: it drops no message until they are all here
     /// ([`finish_gathering`](Hub::finish_gathering)).
     pub(crate) fn restore(name: Arc<str>, epoch: u64, messages: Vec<Message>) -> Arc<Hub> {
-        let presence = Presence::restore(&messages);
         let budget = Arc::new(Budget::new(u64::MAX));
         let history = History::new((name.clone(), epoch), messages, true, budget);
-        let hub = Hub::with(name, Arc::default(), epoch, history);
-        hub.state().presence = presence;
-        hub
+        Hub::with(name, Arc::default(), epoch, history, Arc::default())
     }
 
     /// The same, with the offsets before the first message.
@@ -149,7 +151,20 @@ impl Hub {
         hub
     }
 
-    fn with(name: Arc<str>, options: Arc<Channel>, epoch: u64, history: History) -> Arc<Hub> {
+    /// Takes the members that another server had, by their records.
+    pub(crate) fn restore_members(&self, members: Vec<(u32, MemberRecord)>) {
+        let mut state = self.state();
+        let messages = state.history.some(0, u64::MAX, u64::MAX);
+        state.presence = Presence::restore(&messages, members);
+    }
+
+    fn with(
+        name: Arc<str>,
+        options: Arc<Channel>,
+        epoch: u64,
+        history: History,
+        unsettled: Arc<Unsettled>,
+    ) -> Arc<Hub> {
         let state = HubState {
             options,
             used: Moment::now(),
@@ -159,6 +174,7 @@ impl Hub {
             is_closed: false,
             is_replaced: false,
             presence: None,
+            unsettled,
         };
         let (state, counters) = (Mutex::new(state), Counters::default());
         Arc::new(Hub { name, epoch, state, counters, shared: OnceLock::new() })
@@ -174,12 +190,31 @@ impl Hub {
         Source { epoch: self.epoch, name: &self.name }
     }
 
+    /// Describes the channel as its clients may ask; `None` if it does not count the users that are
+    /// asked for.
+    pub(super) fn describe(&self, question: &Question) -> Option<serde_json::Value> {
+        let mut info = self.info(self.last(), self.subscribers());
+        if question.lists_members {
+            let (last, members, has_more) = self.members(question.after_user.as_deref())?;
+            info["last"] = last.into();
+            if has_more {
+                info["after_user"] = members.last().map(|last| last["user"].clone()).into();
+            }
+            info["members"] = members.into();
+        }
+        Some(info)
+    }
+
     /// Describes the channel in JSON.
     pub(super) fn info(&self, last: u64, subscribers: usize) -> serde_json::Value {
         let epoch = format!("{:x}", self.epoch);
-        serde_json::json!({
+        let mut info = serde_json::json!({
             "channel": *self.name, "subscribers": subscribers, "last": last, "epoch": epoch,
-        })
+        });
+        if let Some(users) = self.users() {
+            info["users"] = users.into();
+        }
+        info
     }
 
     /// Returns when a publisher or a subscriber last used the channel.
@@ -187,9 +222,11 @@ impl Hub {
         self.state().used
     }
 
-    /// Counts the bytes of the messages that are kept in the budget of a route.
-    pub(super) fn count_in(&self, budget: &Arc<Budget>) {
-        self.state().history.count_in(budget);
+    /// Makes the channel one of a route, where the bytes of its messages count.
+    pub(super) fn belong_to(&self, budget: &Arc<Budget>, unsettled: &Arc<Unsettled>) {
+        let mut state = self.state();
+        state.history.count_in(budget);
+        state.unsettled = unsettled.clone();
     }
 
     /// Takes no more messages: another server continues with the channel.
@@ -252,8 +289,10 @@ impl Hub {
         let options = options.into();
         let mut state = self.state();
         state.history.change(options.history);
-        if !options.presence && !state.history.is_gathering() {
-            state.presence = None;
+        if !options.presence
+            && let Some(mut presence) = state.presence.take()
+        {
+            presence.forget_all();
         }
         state.options = options;
         let next = state.next_publisher();
@@ -263,13 +302,12 @@ impl Hub {
 
     /// Notes that all subscribers of the server before are here: from now on the log is as long as
     /// the configuration says.
-    pub(crate) fn finish_gathering(&self) {
+    pub(crate) fn finish_gathering(self: &Arc<Hub>) {
         let mut state = self.state();
         let length = state.options.history;
         state.history.finish_gathering(length);
-        let wakers = state.finish_awaiting();
-        drop(state);
-        wakers.into_iter().for_each(Waker::wake);
+        state.finish_awaiting();
+        self.settle_and_wake(state, time::now());
     }
 
     /// Whether the keeper may still have subscribers of the server before, with the state that
@@ -347,7 +385,8 @@ impl Hub {
         if let Some(queue) = state.queue(queue_id) {
             queue.bytes = queue.bytes.saturating_sub(bytes);
         }
-        let mut wakers = state.tell_left_out();
+        let mut wakers = Vec::new();
+        state.settle(&mut wakers);
         wakers.extend(state.next_publisher());
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
@@ -415,7 +454,6 @@ impl Hub {
             inbox: inbox.clone(),
             is_listed: false,
             subscribers: 0,
-            present: 0,
             messages: Vec::new(),
             bytes: 0,
         };
@@ -448,7 +486,8 @@ impl Hub {
     pub(super) fn leave(&self, queue_id: u64) {
         let mut state = self.state();
         state.count_out(queue_id);
-        let mut wakers = state.tell_left_out();
+        let mut wakers = Vec::new();
+        state.settle(&mut wakers);
         wakers.extend(state.next_publisher());
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
@@ -645,17 +684,29 @@ impl Hub {
 
     /// Records messages in a space of the record store from now on, and the existing ones at once.
     pub(crate) fn record_in(&self, records: Arc<dyn RecordStore>, space: u64) {
-        self.state().history.record_in(records, space);
+        let mut state = self.state();
+        if let Some(presence) = &mut state.presence {
+            presence.record_in(records.clone(), space);
+        }
+        state.history.record_in(records, space);
     }
 
     /// The same for existing messages that come from that space.
     pub(crate) fn continue_in(&self, records: Arc<dyn RecordStore>, space: u64) {
-        self.state().history.continue_in(records, space);
+        let mut state = self.state();
+        if let Some(presence) = &mut state.presence {
+            presence.continue_in(records.clone(), space);
+        }
+        state.history.continue_in(records, space);
     }
 
     /// Records no messages any more, and returns the space.
     pub(crate) fn stop_recording(&self) -> Option<u64> {
-        self.state().history.stop_recording()
+        let mut state = self.state();
+        if let Some(presence) = &mut state.presence {
+            presence.stop_recording();
+        }
+        state.history.stop_recording()
     }
 
     /// Waits until the published messages are available to a successor, at most for a moment.
@@ -681,12 +732,12 @@ impl Hub {
     pub(in crate::channel) fn of_log(
         name: Arc<str>,
         options: Arc<Channel>,
-        budget: Arc<Budget>,
+        (budget, unsettled): (Arc<Budget>, Arc<Unsettled>),
         (epoch, after): (u64, u64),
     ) -> Arc<Hub> {
         let mut history = History::new((name.clone(), epoch), Vec::new(), false, budget);
         history.begin_after(after);
-        Hub::with(name, options, epoch, history)
+        Hub::with(name, options, epoch, history, unsettled)
     }
 
     /// Appends the message with the next number of a log, as far as there is room for it.

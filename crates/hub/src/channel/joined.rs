@@ -22,6 +22,7 @@ use super::history::Since;
 use super::hub::Hub;
 use super::local_subscribers::{LocalSubscribers, SubscriberState, Subscription};
 use super::mailbox::{EndReason, Mailbox, Taken};
+use super::presence::User;
 use super::publish_target::PublishTarget;
 
 /// Between the positions of several channels.
@@ -48,8 +49,8 @@ impl Start {
 pub(super) struct Invitation {
     pub subscribers: Rc<LocalSubscribers>,
     pub grant: Grant,
-    /// The subject of the client's token, if subscribers are told of it.
-    pub sub: Option<Box<str>>,
+    /// The client's user, if it has a name.
+    pub user: Option<User>,
     pub start: Start,
 }
 
@@ -74,13 +75,13 @@ pub(super) struct JoinedChannel {
 impl JoinedChannel {
     /// Enters a subscriber.
     fn join(invitation: Invitation) -> JoinedChannel {
-        let Invitation { subscribers, grant, sub, start } = invitation;
+        let Invitation { subscribers, grant, user, start } = invitation;
         let (hub, options) = (&subscribers.hub, subscribers.hub.options());
-        let (since, present) = subscribers.enter(Some(subscribers.cursor(start.id)), sub);
+        let (since, name) = subscribers.enter(Some(subscribers.cursor(start.id)), user);
         let (missed, last) = (since.missed, since.last);
         let mailbox = Rc::new(Mailbox::new(since, &options));
         let subscription = subscribers.add(last, grant, SubscriberState::Task(mailbox.clone()));
-        subscription.is_told(present);
+        subscription.is_of(name);
         if missed {
             // The history has moved on since the position was chosen.
             mailbox.note_gap();

@@ -31,7 +31,7 @@ use super::mailbox::{EndReason, Mailbox};
 use super::mercure::subscriptions;
 use super::message::Message;
 use super::moment::Moment;
-use super::presence::{LocalPresence, Present};
+use super::presence::{LocalPresence, User};
 use super::publish_target::PublishTarget;
 use super::reader::{HeldTimes, Reader, Readers, Selection};
 use super::response;
@@ -52,7 +52,7 @@ pub struct LocalSubscribers {
     pub(super) entries: RefCell<HashMap<usize, Rc<Entry>>>,
     /// The subscribers that get some of the messages: those of Mercure.
     readers: RefCell<Option<Box<Readers>>>,
-    /// The subscribers that the channel was told of.
+    /// The users of the subscribers, if the channel tells of users.
     pub(super) presence: LocalPresence,
     /// The route that they came by.
     pub(super) route: Weak<LocalRoute>,
@@ -113,20 +113,19 @@ impl Subscription {
         self.is_detached = true;
     }
 
-    /// Remembers that the channel was told of the subscriber, if it was.
-    pub(super) fn is_told(&self, present: Option<Present>) {
-        if let Some(present) = present {
-            self.local_subscribers.presence.insert(self.index, present);
+    /// Remembers the user of the subscriber, if the channel counts it.
+    pub(super) fn is_of(&self, name: Option<Arc<str>>) {
+        if let Some(name) = name {
+            self.local_subscribers.presence.insert(self.index, name);
         }
     }
 
-    /// Counts a subscriber in that continues from another server, without telling of it.
-    pub(super) fn goes_on(&self, sub: Option<Box<str>>) {
+    /// Notes the user of a subscriber that continues from another server.
+    pub(super) fn continues_of(&self, user: Option<Box<str>>) {
         let hub = &self.local_subscribers.hub;
-        if hub.options().presence {
-            hub.keep_present(self.local_subscribers.queue_id);
-            self.is_told(Some(Present(sub)));
-        }
+        let name: Option<Arc<str>> = user.filter(|_| hub.options().presence).map(Into::into);
+        name.iter().for_each(|name| hub.keep_present(name));
+        self.is_of(name);
     }
 }
 
@@ -202,17 +201,20 @@ impl LocalSubscribers {
         self.is_retired.get()
     }
 
-    /// Counts a subscriber in, and returns the messages that it has missed. If the channel was told
-    /// of it, the subscription has to [remember](Subscription::is_told) that.
+    /// Counts a subscriber in, and returns the messages that it has missed. If the channel counts
+    /// its user, the subscription has to [remember](Subscription::is_of) the name.
     pub(super) fn enter(
         &self,
         after: Option<Cursor>,
-        sub: Option<Box<str>>,
-    ) -> (Since, Option<Present>) {
-        if !self.hub.options().presence {
-            return (self.hub.join(self.queue_id, after), None);
+        user: Option<User>,
+    ) -> (Since, Option<Arc<str>>) {
+        match user.filter(|_| self.hub.options().presence) {
+            None => (self.hub.join(self.queue_id, after), None),
+            Some(user) => {
+                let name = user.name.clone();
+                (self.hub.enter(self.queue_id, after, user), Some(name))
+            }
         }
-        (self.hub.enter(self.queue_id, after, sub.as_deref()), Some(Present(sub)))
     }
 
     /// Enters a subscriber that was counted in at the hub. One whose rights changed since they were
@@ -317,9 +319,7 @@ impl LocalSubscribers {
         self.entries.borrow_mut().remove(&index);
         match self.presence.remove(index) {
             None => self.hub.leave(self.queue_id),
-            Some(Present(sub)) => {
-                self.hub.exit(self.queue_id, sub.as_deref(), !self.is_retired());
-            }
+            Some(name) => self.hub.exit(self.queue_id, &name, !self.is_retired()),
         }
         let reader = self.readers.borrow_mut().as_mut().and_then(|readers| readers.remove(index));
         if let Some(held) = reader.as_ref().and_then(|reader| reader.held()) {

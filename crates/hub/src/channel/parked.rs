@@ -93,8 +93,8 @@ pub struct LeftSubscriber {
     pub grant: Grant,
     /// The messages that it gets, if these are not all.
     pub reader: Option<Selection>,
-    /// The subject of its token, if the channel was told of it.
-    pub sub: Option<Box<str>>,
+    /// The name of its user, if the channel counts it.
+    pub user: Option<Box<str>>,
 }
 
 impl LeftSubscriber {
@@ -102,7 +102,7 @@ impl LeftSubscriber {
     /// if it is none.
     #[must_use]
     pub fn of(activity: Activity) -> Option<(u64, LeftSubscriber)> {
-        let (activity, sub) = activity.unnamed();
+        let (activity, user) = activity.unnamed();
         let (form, of, reader) = match activity {
             Activity::Socket(of) => (Form::WebSocket, of, None),
             Activity::JsonSocket(of) => (Form::Json, of, None),
@@ -118,7 +118,7 @@ impl LeftSubscriber {
             _ => return None,
         };
         let SubscriberRecord { space, last, offset, grant, pinged } = of;
-        Some((space, LeftSubscriber { form, last, offset, pinged, grant, reader, sub }))
+        Some((space, LeftSubscriber { form, last, offset, pinged, grant, reader, user }))
     }
 }
 
@@ -255,7 +255,7 @@ impl LocalSubscribers {
         let (space, offset) = (self.hub.space()?, self.hub.offset(last, form));
         let subscriber = SubscriberRecord { space, last, offset, grant, pinged };
         let activity = form.activity(subscriber, selection);
-        Some(activity.with_subject(self.presence.subject(index)))
+        Some(activity.with_user(self.presence.name(index).as_deref()))
     }
 
     /// Continues a subscriber that another server has left after a given message, and to which that
@@ -268,7 +268,7 @@ impl LocalSubscribers {
         left: LeftConnection,
         subscriber: LeftSubscriber,
     ) -> Option<()> {
-        let LeftSubscriber { form, last, offset, pinged, grant, reader, sub } = subscriber;
+        let LeftSubscriber { form, last, offset, pinged, grant, reader, user } = subscriber;
         let options = self.hub.options();
         let (sent, overhead) = (left.sent, left.overhead());
         // The other server may have sent messages that nobody knows any more. Those of this server
@@ -324,7 +324,7 @@ impl LocalSubscribers {
             rest = form.missed(last, self.hub.source()).into();
         }
         let subscription = self.add(newest, grant, SubscriberState::Task(mailbox.clone()));
-        subscription.goes_on(sub);
+        subscription.continues_of(user);
         let index = subscription.index;
         subscription.detach();
         if let Some(selection) = reader {

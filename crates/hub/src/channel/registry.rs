@@ -75,6 +75,7 @@ impl Registry {
                 channel.messages,
                 channel.offsets,
             );
+            hub.restore_members(channel.members);
             hub.continue_in(by.clone(), channel.space);
             let hosts = channel.names.into_iter().map(|(host, _)| host).collect();
             restored.push(Restored { hosts, is_hub: channel.is_hub, hub });
@@ -431,6 +432,7 @@ mod tests {
                 is_hub: was,
                 messages: vec![Message::new(1, "message", true)],
                 offsets: Offsets::default(),
+                members: Vec::new(),
             };
             let restored = Registry::restore(vec![channel], &by).next(&of(is));
             assert_eq!(restored.find("a", PATH).unwrap().last(), u64::from(was == is));

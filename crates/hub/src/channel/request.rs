@@ -11,13 +11,14 @@ use superpoll_http::grant::Use;
 use superpoll_http::reply;
 use superpoll_http::upload::Upload;
 
-use super::cursor::SubscribeRequest;
+use super::cursor::{Question, SubscribeRequest};
 use super::events::StreamRequest;
 use super::foreign_page::{self, ForeignPage, METHODS, preflight};
 use super::hub::Hub;
 use super::local_route::LocalRoute;
 use super::pattern::NameError;
 use super::response::{add_position, no_channel};
+use super::rights::Admitted;
 use super::several::Also;
 use super::unread::Unread;
 use super::{events, publish, socket};
@@ -95,11 +96,10 @@ impl LocalRoute {
             }
             _ => return reply::refused(request.method(), METHODS),
         };
-        let grant = match admitted {
-            Ok(grant) => grant,
+        let Admitted { grant, user } = match admitted {
+            Ok(admitted) => admitted,
             Err(refusal) => return refusal,
         };
-        let sub = rights.subject(&request);
         let (head, body) = request.into_parts();
         if head.method == Method::POST {
             // Before the message is read, and before a channel is made for it: a flood is not even
@@ -118,10 +118,11 @@ impl LocalRoute {
             Ok(asked) => asked,
             Err(what) => return reply::text(StatusCode::BAD_REQUEST, what),
         };
-        if head.method == Method::HEAD || asked.is_question {
+        let is_head = head.method == Method::HEAD;
+        if is_head || asked.question.is_some() {
             // A question makes no channel.
             return match self.channels.find(&name) {
-                Some(hub) => info(&hub, head.method == Method::HEAD),
+                Some(hub) => info(&hub, is_head, asked.question.unwrap_or_default()),
                 None => reply::status(StatusCode::NOT_FOUND),
             };
         }
@@ -130,11 +131,11 @@ impl LocalRoute {
             Err(error) => return no_channel(error),
         };
         if is_socket {
-            return subscribers.accept(&head.headers, &asked, exchange, grant, sub);
+            return subscribers.accept(&head.headers, &asked, exchange, grant, user);
         }
         if events::are_asked_for(&head.headers) {
             let (after, page) = (asked.after, page.cloned());
-            let asked = StreamRequest { after, grant, sub, page, mercure: None };
+            let asked = StreamRequest { after, grant, user, page, mercure: None };
             return subscribers.stream(asked, exchange, Unread::new(body)).await;
         }
         // The answer to another site has fields of its own, which are not kept with a request that
@@ -146,11 +147,17 @@ impl LocalRoute {
 }
 
 /// Returns the information about a channel.
-fn info(hub: &Hub, is_head: bool) -> Response<Body> {
+fn info(hub: &Hub, is_head: bool, question: Question) -> Response<Body> {
     let (last, subscribers) = (hub.last(), hub.subscribers());
     let mut response = match is_head {
         true => Response::new(Body::empty()),
-        false => reply::json(format!("{}\n", hub.info(last, subscribers))),
+        false => match hub.describe(&question) {
+            Some(info) => reply::json(format!("{info}\n")),
+            None => {
+                let what = "members=1 in the URL: this channel does not count users (presence)\n";
+                return reply::text(StatusCode::BAD_REQUEST, what);
+            }
+        },
     };
     add_position(response.headers_mut(), last, hub.epoch());
     response.headers_mut().insert(SUBSCRIBERS, subscribers.into());

@@ -28,6 +28,7 @@ use super::hub::Hub;
 use super::mercure::subscriptions::Subscriptions;
 use super::moment::Moment;
 use super::pattern::{NameError, Pattern};
+use super::presence::Unsettled;
 use super::publish_limits::PublishLimits;
 use super::shared::{LogRoute, SharedChannel};
 use crate::broker::{Broker, LogOptions, LogPosition, Look, Looked, Position, Unpublished};
@@ -128,6 +129,8 @@ thread_local! {
 pub struct Channels {
     pattern: Pattern,
     budget: Arc<Budget>,
+    /// The channels whose members are about to change.
+    unsettled: Arc<Unsettled>,
     /// The active subscriptions, where they are reported.
     pub(super) subscriptions: Subscriptions,
     publish_limits: Arc<PublishLimits>,
@@ -148,6 +151,7 @@ impl Channels {
         shared: Option<SharedRoute>,
     ) -> Arc<Channels> {
         let budget = Arc::new(Budget::new(most_bytes(&pattern, &options)));
+        let unsettled = Arc::new(Unsettled::default());
         let publish_limits = Arc::new(PublishLimits::new(options.publish_rate));
         let options = Arc::new(options);
         let mut state = State {
@@ -162,13 +166,14 @@ impl Channels {
         };
         for hub in restored {
             hub.change(options.clone());
-            hub.count_in(&budget);
+            hub.belong_to(&budget, &unsettled);
             state.looks.push_back((Moment::now(), hub.name().clone()));
             state.hubs.insert(hub.name().clone(), hub);
         }
         if !pattern.has_parameters() && shared.is_none() {
             let name: Arc<str> = pattern.text().into();
-            let new = || Hub::in_route(name.clone(), options, budget.clone());
+            let parts = (budget.clone(), unsettled.clone());
+            let new = || Hub::in_route(name.clone(), options, parts);
             state.hubs.entry(name.clone()).or_insert_with(new);
         }
         if !pattern.has_parameters() {
@@ -176,9 +181,16 @@ impl Channels {
         }
         let (subscriptions, state) = (Subscriptions::default(), Mutex::new(state));
         let sequences = Mutex::default();
-        let channels =
-            Channels { pattern, budget, subscriptions, publish_limits, sequences, shared, state };
-        let channels = Arc::new(channels);
+        let channels = Arc::new(Channels {
+            pattern,
+            budget,
+            unsettled,
+            subscriptions,
+            publish_limits,
+            sequences,
+            shared,
+            state,
+        });
         for hub in channels.all() {
             let at = Position { epoch: hub.epoch(), id: hub.last() };
             channels.share(&hub, at, at);
@@ -196,6 +208,11 @@ impl Channels {
         let shared = SharedChannel::new(broker.clone(), key, hub, route, place);
         hub.share(shared.clone());
         shared.follow(hub.options().message_bytes);
+    }
+
+    /// Returns the parts that all channels of the route have in common.
+    fn parts(&self) -> (Arc<Budget>, Arc<Unsettled>) {
+        (self.budget.clone(), self.unsettled.clone())
     }
 
     /// Whether the channels have the same logs.
@@ -271,7 +288,7 @@ impl Channels {
     /// its name on the list.
     fn enter(&self, state: &mut State, name: &Arc<str>, place: (u64, u64)) -> Arc<Hub> {
         let options = state.options.clone();
-        let hub = Hub::of_log(name.clone(), options, self.budget.clone(), place);
+        let hub = Hub::of_log(name.clone(), options, self.parts(), place);
         if state.is_closed {
             hub.hand_over();
         }
@@ -346,7 +363,7 @@ impl Channels {
             return Ok(hub.clone());
         }
         self.has_room(&state)?;
-        let hub = Hub::in_route(name.clone(), state.options.clone(), self.budget.clone());
+        let hub = Hub::in_route(name.clone(), state.options.clone(), self.parts());
         if state.is_closed {
             hub.hand_over();
         }
@@ -428,7 +445,7 @@ impl Channels {
             state.passed += 1;
             let Some(hub) = state.hubs.get(&name) else { continue };
             // A channel whose other server's subscribers are still to come is in use, too.
-            if Arc::strong_count(hub) > 1 || hub.is_gathering() {
+            if Arc::strong_count(hub) > 1 || hub.is_gathering() || hub.has_members() {
                 state.looks.push_back((Moment::at(now), name));
             } else if !is_due(hub.used_at()) {
                 state.looks.push_back((hub.used_at(), name));
@@ -463,24 +480,53 @@ impl Channels {
         }
     }
 
-    /// Reads the log of a channel that is always there, or looks for idle channels as long as the
-    /// route exists. The second call for a route does nothing.
-    pub async fn sweep(self: Arc<Channels>) {
-        if self.shared.is_some() && !self.has_names() {
-            return self.read_log().await;
+    /// Makes those users leave whose grace is over.
+    fn end_graces(&self, now: Instant) {
+        for hub in self.unsettled.take().iter().filter_map(Weak::upgrade) {
+            hub.end_graces(now);
         }
-        if !self.pattern.has_parameters() || std::mem::replace(&mut self.state().is_swept, true) {
+    }
+
+    /// Returns the time until the next look at the channels; `None` if there is nothing to look
+    /// for.
+    fn nap(&self) -> Option<Duration> {
+        let options = self.options();
+        let idle = self.has_names().then_some(options.idle);
+        let grace = options.presence.then_some(options.presence_grace);
+        let shortest = idle.into_iter().chain(grace).min()?;
+        Some((shortest / 4).clamp(SHORTEST_NAP, LONGEST_NAP))
+    }
+
+    /// Reads the log of a channel that is always there, and looks for idle channels and for users
+    /// who have left, as long as the route exists. The second call for a route does nothing.
+    pub async fn sweep(self: Arc<Channels>) {
+        if self.nap().is_none() {
+            if self.shared.is_some() {
+                self.read_log().await;
+            }
+            return;
+        }
+        if std::mem::replace(&mut self.state().is_swept, true) {
             return;
         }
         let route = Arc::downgrade(&self);
-        drop(self);
+        if self.shared.is_some() && !self.has_names() {
+            self.read_log().await;
+        } else {
+            drop(self);
+        }
         loop {
             let Some(channels) = route.upgrade() else { return };
-            let nap = (channels.options().idle / 4).clamp(SHORTEST_NAP, LONGEST_NAP);
+            // Perhaps for an option that another configuration has not.
+            let nap = channels.nap().unwrap_or(LONGEST_NAP);
             drop(channels);
             time::sleep(nap).await;
             let Some(channels) = route.upgrade() else { return };
-            channels.drop_idle(time::now());
+            let now = time::now();
+            channels.end_graces(now);
+            if channels.has_names() {
+                channels.drop_idle(now);
+            }
         }
     }
 }

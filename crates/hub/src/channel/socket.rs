@@ -41,6 +41,7 @@ use super::local_subscribers::{LocalSubscribers, SubscriberState, Subscription};
 use super::mailbox::{EndReason, Taken};
 use super::moment::Moment;
 use super::parked::{Backlog, CLOSE, MOMENT, Next, ROUNDS, linger};
+use super::presence::User;
 use super::resting::{LastSign, RestingSubscriber};
 use super::send_queue::SendQueue;
 use super::session::{Session, SessionState};
@@ -136,13 +137,13 @@ impl LocalSubscribers {
         asked: &SubscribeRequest,
         exchange: &Exchange,
         grant: Grant,
-        sub: Option<Box<str>>,
+        user: Option<User>,
     ) -> Response<Body> {
         if self.is_retired() {
             return reply::status(StatusCode::SERVICE_UNAVAILABLE);
         }
         let start = Start::before(&self.hub.since(asked.after));
-        let invitation = Invitation { subscribers: self.clone(), grant, sub, start };
+        let invitation = Invitation { subscribers: self.clone(), grant, user, start };
         let fields = match accept(asked_headers, exchange, vec![invitation]) {
             Ok(fields) => fields,
             Err(response) => return *response,

@@ -54,8 +54,8 @@ use zeroize::Zeroizing;
 use crate::channel::Offsets;
 use crate::channel::message::Message;
 use records::{
-    CHANNELS, ChannelRecord, INTENTS, ORDERLY, RecordStore, SERVER, SETTINGS, TICKETS, WriteIntent,
-    decode_message,
+    CHANNELS, ChannelRecord, INTENTS, MemberRecord, ORDERLY, RecordStore, SERVER, SETTINGS,
+    TICKETS, WriteIntent, decode_message, member_slot,
 };
 
 pub mod records;
@@ -88,6 +88,8 @@ pub struct Channel {
     pub messages: Vec<Message>,
     /// The offsets before the first of these.
     pub offsets: Offsets,
+    /// The members that were told of, by the numbers of their records.
+    pub(crate) members: Vec<(u32, MemberRecord)>,
 }
 
 /// The state that another server has left, decoded.
@@ -405,12 +407,17 @@ impl PredecessorState {
                         is_hub,
                         messages: Vec::new(),
                         offsets: Offsets::default(),
+                        members: Vec::new(),
                     });
                 }
                 continue;
             }
             let mut channels = predecessor.channels.iter_mut();
             let Some(channel) = channels.find(|channel| channel.space == space) else { continue };
+            if let Some(slot) = member_slot(id) {
+                channel.members.extend(MemberRecord::decode(&bytes).map(|member| (slot, member)));
+                continue;
+            }
             let Some((message, offsets)) = decode_message(id, &bytes) else { continue };
             // After a gap only the messages that follow it are of use.
             if channel.messages.last().is_some_and(|before| before.id + 1 != id) {

@@ -65,6 +65,44 @@ impl ChannelRecord {
     }
 }
 
+/// The id of the first record of a member, in the space of its channel. No message has so great a
+/// number.
+const MEMBERS: u64 = 1 << 63;
+
+/// What the record of a member begins with. No message begins so: earlier servers, which take it
+/// for one, pass it over.
+const MEMBER: [u8; 2] = [META, 7];
+
+/// Returns the id of a member's record.
+pub(crate) fn member_id(slot: u32) -> u64 {
+    MEMBERS + u64::from(slot)
+}
+
+/// Returns the number of a member, if a record is one of a member.
+pub(crate) fn member_slot(id: u64) -> Option<u32> {
+    u32::try_from(id.checked_sub(MEMBERS)?).ok()
+}
+
+/// The record of a member of a channel, see `channel/presence.rs`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct MemberRecord {
+    pub name: Arc<str>,
+    pub info: Option<Arc<str>>,
+    /// The number of the message that told of it; zero: an earlier one.
+    pub at: u64,
+}
+
+impl MemberRecord {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        // No field can be refused.
+        postcard::to_extend(self, MEMBER.to_vec()).unwrap_or_default()
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Option<MemberRecord> {
+        postcard::from_bytes(bytes.strip_prefix(&MEMBER)?).ok()
+    }
+}
+
 /// A write intent: the next write to a connection with subscribers on streams of HTTP/2, recorded
 /// before it is made.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

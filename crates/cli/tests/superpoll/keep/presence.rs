@@ -1,19 +1,22 @@
-//! Join and leave events, when another server goes on with the subscribers.
+//! Users who come and go, when another server continues with their connections.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 
 use crate::keep::succession::Nursery;
 use crate::stage::connect;
-use superpoll_test_support::tokens::{rule, token};
+use superpoll_test_support::tokens::{SECRET, rule, with_claims};
 
 /// A stream of events.
 struct Stream(BufReader<TcpStream>);
 
 impl Stream {
-    fn open(nursery: &Nursery) -> Stream {
+    /// Opens a stream of a user.
+    fn open(nursery: &Nursery, name: &str) -> Stream {
         let mut stream = connect(nursery.at());
-        let token = token(&["/present"], &["/present"], 600);
+        let channels = serde_json::json!({ "subscribe": ["/present"] });
+        let claims = serde_json::json!({ "sub": name, "info": [name], "superpoll": channels });
+        let token = with_claims(&claims, SECRET);
         let request = format!(
             "GET /present?token={token} HTTP/1.1\r\nHost: a\r\nAccept: text/event-stream\r\n\r\n"
         );
@@ -37,25 +40,30 @@ impl Stream {
 }
 
 #[test]
-fn only_subscribers_that_go_are_told_of() {
-    let options = format!("presence = true, subscribe = \"token\", poll = \"10m\", {}", rule(""));
+fn only_users_who_go_are_told_of() {
+    let options = format!(
+        "presence = true, presence_grace = \"1s\", subscribe = \"token\", poll = \"10m\", {}",
+        rule("")
+    );
     let nursery = Nursery::new(&format!(
         "[[hosts.routes]]\npath = \"/present\"\nchannel = {{ {options} }}\n"
     ));
     let mut server = nursery.server(&[]);
     // One after the other: several engines accept them.
-    let mut first = Stream::open(&nursery);
-    let mut joins = |number: usize| {
-        let expected = format!("join {{\"subscribers\":{number},\"sub\":\"joe\"}}");
+    let mut first = Stream::open(&nursery, "ada");
+    let mut joins = |name: &str, users: usize| {
+        let info = format!("\"info\":[\"{name}\"]");
+        let expected = format!("join {{\"user\":\"{name}\",{info},\"users\":{users}}}");
         assert_eq!(first.next(), expected);
     };
-    joins(1);
-    let second = Stream::open(&nursery);
-    joins(2);
-    let third = Stream::open(&nursery);
-    joins(3);
+    joins("ada", 1);
+    let second = Stream::open(&nursery, "bob");
+    joins("bob", 2);
+    let tab = Stream::open(&nursery, "bob");
+    let third = Stream::open(&nursery, "cid");
+    joins("cid", 3);
     for turn in 0..4 {
-        nursery.until_held(3);
+        nursery.until_held(4);
         // The second way in which a server ends is a crash.
         if turn % 2 == 0 {
             let next = nursery.server(&["--upgrade"]);
@@ -68,23 +76,22 @@ fn only_subscribers_that_go_are_told_of() {
         }
         server.says("took over");
     }
-    nursery.until_held(3);
-    // Nothing was told meanwhile, and the name has come along.
+    nursery.until_held(4);
+    // Nothing was told meanwhile, and the names have come along.
+    drop(tab);
     drop(second);
-    assert_eq!(first.next(), "leave {\"subscribers\":2,\"sub\":\"joe\"}");
+    assert_eq!(first.next(), "leave {\"user\":\"bob\",\"users\":2}");
     nursery.until_held(2);
-    // One that goes while no server runs.
+    // One that goes while no server runs, and one that comes again.
+    let tab = Stream::open(&nursery, "dan");
+    assert_eq!(first.next(), "join {\"user\":\"dan\",\"info\":[\"dan\"],\"users\":3}");
+    nursery.until_held(3);
     server.signal("KILL");
     drop(server.ended());
-    drop(third);
+    drop((third, tab));
     let server = nursery.server(&[]);
-    // It may have come to the next server before its end was noticed, and then has its name.
-    let told = first.next();
-    assert!(
-        ["\"left_out\":1}", "\"sub\":\"joe\"}"].iter().any(|end| told.ends_with(end)),
-        "{told}"
-    );
-    assert!(told.starts_with("leave {\"subscribers\":1,"), "{told}");
+    let _tab = Stream::open(&nursery, "dan");
+    assert_eq!(first.next(), "leave {\"user\":\"cid\",\"users\":2}");
     server.signal("TERM");
     assert!(server.ended().0.success());
 }

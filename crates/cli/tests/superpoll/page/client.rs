@@ -1,17 +1,19 @@
 //! The client of channels, in a real browser: no message is lost or doubled, whatever happens to
 //! the server and to the network.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tungstenite::WebSocket;
 
 use crate::keep::crowd::{END, Publisher, publish, publish_to};
 use crate::page::proxy::Network;
 use crate::stage::{Running, Server, Site, free_port, until};
 use crate::superpoll;
 use superpoll_test_support::browser::{Tab, browser};
+use superpoll_test_support::tokens::with_claims;
 
 /// The secret by which tokens are signed.
 const SECRET: &str = "a secret of at least thirty-two bytes";
@@ -29,10 +31,11 @@ let room;
 const seen = [], states = [];
 let missed = 0, tokens = 0;
 // Returns a token that lasts for some seconds.
-async function sign(secret, seconds) {
+async function sign(secret, seconds, sub) {
   const bytes = text => new TextEncoder().encode(text);
   const code = text => btoa(text).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
-  const claims = { exp: Math.floor(Date.now() / 1000) + seconds, superpoll: { subscribe: ["/secret"] } };
+  const exp = Math.floor(Date.now() / 1000) + seconds;
+  const claims = { sub, info: { name: sub }, exp, superpoll: { subscribe: ["/secret", "/crowd"] } };
   const head = [{ alg: "HS256" }, claims].map(part => code(JSON.stringify(part))).join(".");
   const hmac = { name: "HMAC", hash: "SHA-256" };
   const key = await crypto.subtle.importKey("raw", bytes(secret), hmac, false, ["sign"]);
@@ -78,6 +81,8 @@ impl Scene {
                  channel = {{}}\n[[hosts.routes]]\npath = \"/.well-known/mercure\"\n\
                  mercure = {{}}\n[[hosts.routes]]\npath = \"/secret\"\n\
                  channel = {{ history = 10000, subscribe = \"token\", token = {{ key = \"{SECRET}\", leeway = \"1s\" }} }}\n\
+                 [[hosts.routes]]\npath = \"/crowd\"\nchannel = {{ history = 9, presence = true, \
+                 presence_grace = \"2s\", subscribe = \"token\", token = {{ key = \"{SECRET}\" }} }}\n\
                  [[hosts.routes]]\npath = \"/closed\"\nchannel = {{ subscribe = \"nobody\" }}\n\
                  [[hosts.routes]]\npath = \"/slow\"\nrate = \"1/m\"\nchannel = {{}}\n\
                  [timeouts]\npark = \"50ms\"\nidle = \"10m\"\n"
@@ -318,6 +323,49 @@ fn a_stream_of_events_loses_nothing_in_an_upgrade_and_a_crash_with_a_keeper() {
 #[test]
 fn a_long_poll_loses_nothing_in_an_upgrade_and_a_crash_with_a_keeper() {
     a_succession("long-poll");
+}
+
+/// Subscribes to the channel that counts users, as one of them.
+fn enter(at: SocketAddr, name: &str) -> WebSocket<TcpStream> {
+    let claims = json!({ "sub": name, "superpoll": { "subscribe": ["/crowd"] } });
+    let url = format!("ws://{at}/crowd?token={}", with_claims(&claims, SECRET));
+    tungstenite::client(url, TcpStream::connect(at).unwrap()).unwrap().0
+}
+
+/// All transports of a page, each with two tabs of one user, through a crash.
+#[test]
+fn a_page_knows_who_is_there() {
+    let Some((mut scene, server)) = Scene::open(true) else { return };
+    let (first, mut bob) = (scene.at(), Vec::new());
+    bob.push(enter(first, "bob"));
+    scene.tab.evaluate(&format!(
+        "window.told = []; \
+         window.rooms = ['websocket', 'sse', 'long-poll'].flatMap(transport => [1, 2].map(() => \
+           superpoll('/crowd', message => seen.push(message), {{ \
+             transports: [transport], token: () => sign('{SECRET}', 600, transport), \
+             onpresence: ({{ type, user }}) => told.push(`${{type}} ${{user}}`) }}))); true"
+    ));
+    let are = |names: &str| {
+        format!("rooms.every(room => [...room.members.keys()].sort().join() === '{names}')")
+    };
+    // A long-poll sees who is there, and is not there itself.
+    scene.tab.until(&are("bob,sse,websocket"));
+    assert_eq!(scene.tab.evaluate("rooms[0].members.get('sse')"), json!({ "name": "sse" }));
+    bob.push(enter(first, "bob"));
+    bob.push(enter(first, "cid"));
+    scene.tab.until(&are("bob,cid,sse,websocket"));
+    drop(bob.pop());
+    drop(bob.pop());
+    scene.tab.until(&are("bob,sse,websocket"));
+    server.signal("KILL");
+    drop(server.ended());
+    let server = scene.serve(&[]);
+    drop(bob.pop());
+    scene.tab.until(&are("sse,websocket"));
+    let told = scene.tab.evaluate("told.filter(one => /^leave (sse|websocket)$/.test(one))");
+    assert_eq!(told, json!([]));
+    assert_eq!(scene.tab.evaluate("seen"), json!([]), "these are no messages");
+    drop(server);
 }
 
 /// The browser's own client of server-sent events, as pages use it with hubs of Mercure.

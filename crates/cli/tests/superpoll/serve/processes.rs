@@ -424,7 +424,8 @@ fn what_several_processes_cannot_have_is_refused_in_one_line() {
         assert!(refused(&[www, "--processes", number]).contains(expected));
     }
     let presence = "[[listeners]]\naddress = \"127.0.0.1:0\"\n[[hosts]]\n[[hosts.routes]]\n\
-                    path = \"/c\"\nchannel = { presence = true }\n";
+                    path = \"/c\"\n[hosts.routes.channel]\npresence = true\n\
+                    subscribe = \"token\"\ntoken = { key = \"01234567890123456789012345678901\" }\n";
     let path = site.write("presence.toml", presence);
     let line = refused(&["-c", path.to_str().unwrap(), "--processes", "2"]);
     assert!(line.contains("--processes 2: ") && line.contains("no presence at /c"), "{line}");

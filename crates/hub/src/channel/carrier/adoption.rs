@@ -115,9 +115,9 @@ impl Adopted {
         let since = subscribers.hub.join(subscribers.queue_id, Some(subscribers.cursor(last)));
         let add = |grant| subscribers.add(since.last, grant, SubscriberState::Task(Rc::default()));
         let (subscription, grant, kind, reader) = match work {
-            LeftWork::Messages(LeftSubscriber { form, pinged, grant, reader, sub, .. }) => {
+            LeftWork::Messages(LeftSubscriber { form, pinged, grant, reader, user, .. }) => {
                 let subscription = add(grant);
-                subscription.goes_on(sub);
+                subscription.continues_of(user);
                 let index = subscription.index;
                 let reader = reader.map(|record| subscribers.read_as(index, record, false));
                 let kind = Kind::Messages { form, peer: None, sign: LastSign::now(pinged) };

@@ -137,7 +137,7 @@ impl Asked {
             pinged: false,
             grant: FOREVER,
             reader: self.reader().map(Selection::from),
-            sub: None,
+            user: None,
         })
     }
 

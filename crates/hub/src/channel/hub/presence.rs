@@ -1,139 +1,155 @@
-//! Counts subscribers in and out, and publishes the events that tell of them, see
+//! Counts the connections of users, and tells of those who come and go, see
 //! `channel/presence.rs`.
 
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 use std::task::Waker;
+use std::time::Instant;
 
-use serde::Serialize;
+use serde_json::Value;
+use superpoll_rt::time;
 
 use super::{Hub, HubState};
 use crate::channel::cursor::Cursor;
 use crate::channel::history::Since;
-use crate::channel::message::{Draft, Meta};
-use crate::channel::presence::{Change, Presence};
-
-/// The data of an event.
-#[derive(Serialize)]
-struct Data<'a> {
-    subscribers: usize,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    sub: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    left_out: Option<u64>,
-}
+use crate::channel::moment::Moment;
+use crate::channel::presence::{Presence, User};
 
 impl HubState {
-    /// Returns the number of subscribers that is told.
-    fn number(&self) -> usize {
-        let awaited = self.presence.as_ref().map_or(0, |presence| presence.awaited);
-        self.queues.iter().map(|queue| queue.present).sum::<usize>() + awaited
-    }
-
-    /// Tells of a subscriber that has arrived or gone, or counts it as left out.
-    fn tell(&mut self, change: Change, sub: Option<&str>) -> Vec<Waker> {
-        let mut wakers = Vec::new();
-        if self.options.presence && !self.is_closed && !self.try_tell(change, sub, &mut wakers) {
-            self.presence.get_or_insert_default().left_out += 1;
+    /// Tells of everyone whose state is not the one that was told, as far as there is room.
+    pub(super) fn settle(&mut self, wakers: &mut Vec<Waker>) {
+        if !self.options.presence || self.is_closed {
+            return;
         }
-        wakers
-    }
-
-    /// Tells of the subscribers that were left out, if there are some and there is room.
-    pub(super) fn tell_left_out(&mut self) -> Vec<Waker> {
-        let mut wakers = Vec::new();
-        let left_out = self.presence.as_ref().filter(|presence| presence.left_out > 0);
-        if let Some(presence) = left_out
-            && self.options.presence
-            && !self.is_closed
-        {
-            let has_grown = self.number() > presence.told.unwrap_or(0);
-            let change = if has_grown { Change::Join } else { Change::Leave };
-            self.try_tell(change, None, &mut wakers);
+        let Some(mut presence) = self.presence.take() else { return };
+        while let Some((name, change)) = presence.next_untold() {
+            let draft = presence.event(&name, change);
+            if !self.has_room() || !self.history.make_room(draft.cost()) {
+                break;
+            }
+            let id = self.append(draft, wakers);
+            presence.was_told(change, id);
         }
-        wakers
-    }
-
-    /// Publishes an event; `false` if there is no room for it, or if the number of subscribers is
-    /// not known yet.
-    fn try_tell(&mut self, change: Change, sub: Option<&str>, wakers: &mut Vec<Waker>) -> bool {
-        let number = self.number();
-        let Presence { told, left_out, .. } = **self.presence.get_or_insert_default();
-        if self.history.is_gathering() && told.is_none() {
-            return false;
-        }
-        let left_out = Some(left_out).filter(|count| *count > 0);
-        // Neither the fields nor the memory can refuse it.
-        let json = serde_json::to_vec(&Data { subscribers: number, sub, left_out });
-        let event = Some(change.event().to_owned());
-        let meta = Some(Arc::new(Meta { event, ..Meta::default() }));
-        let draft = Draft { data: json.unwrap_or_default().into(), is_text: true, meta };
-        if !self.has_room() || !self.history.make_room(draft.cost()) {
-            return false;
-        }
-        self.append(draft, wakers);
-        let presence = self.presence.get_or_insert_default();
-        (presence.told, presence.left_out) = (Some(number), 0);
-        true
-    }
-
-    /// Awaits no more subscribers of the server before, and tells how many were lost.
-    pub(super) fn finish_awaiting(&mut self) -> Vec<Waker> {
-        let Some(mut presence) = self.presence.take().filter(|_| self.options.presence) else {
-            return Vec::new();
-        };
-        presence.awaited = 0;
-        let lost = presence.told.map_or(0, |told| told.abs_diff(self.number()));
-        presence.left_out = presence.left_out.max(lost as u64);
         self.presence = Some(presence);
-        self.tell_left_out()
+    }
+
+    /// Returns the end of a grace that begins now.
+    fn grace(&self) -> Moment {
+        Moment::at(time::now() + self.options.presence_grace)
+    }
+
+    /// Gives those a grace whose connections to the server before are lost.
+    pub(super) fn finish_awaiting(&mut self) {
+        let until = self.grace();
+        if let Some(presence) = &mut self.presence {
+            presence.begin_graces(until);
+        }
     }
 }
 
 impl Hub {
-    /// Counts a subscriber in as [`join`](Hub::join) does, and tells all subscribers.
+    /// Settles what can be settled now, and sees to it that the rest is looked at again.
+    pub(super) fn settle_and_wake(
+        self: &Arc<Hub>,
+        mut state: MutexGuard<'_, HubState>,
+        now: Instant,
+    ) {
+        let mut wakers = Vec::new();
+        if let Some(presence) = &mut state.presence {
+            presence.end_graces(now);
+        }
+        state.settle(&mut wakers);
+        wakers.extend(state.next_publisher());
+        if let Some(presence) = &mut state.presence
+            && presence.is_unsettled()
+            && !std::mem::replace(&mut presence.is_listed, true)
+        {
+            state.unsettled.enter(Arc::downgrade(self));
+        }
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Makes those leave whose grace is over.
+    pub(in crate::channel) fn end_graces(self: &Arc<Hub>, now: Instant) {
+        let mut state = self.state();
+        if let Some(presence) = &mut state.presence {
+            presence.is_listed = false;
+        }
+        self.settle_and_wake(state, now);
+    }
+
+    /// Counts a subscriber of a user in as [`join`](Hub::join) does.
     pub(in crate::channel) fn enter(
-        &self,
+        self: &Arc<Hub>,
         queue_id: u64,
         after: Option<Cursor>,
-        sub: Option<&str>,
+        user: User,
     ) -> Since {
         let mut state = self.state();
         state.count_in(queue_id);
-        if let Some(queue) = state.queue(queue_id) {
-            queue.present += 1;
-        }
         // Its own event comes through the queue.
         let since = state.history.since(after, self.epoch());
-        let wakers = state.tell(Change::Join, sub);
-        drop(state);
-        wakers.into_iter().for_each(Waker::wake);
+        state.presence_mut().arrive(user);
+        self.settle_and_wake(state, time::now());
         since
     }
 
-    /// Counts a subscriber in that continues from another server, and that was counted by
+    /// Notes the user of a subscriber that continues from another server, and that was counted by
     /// [`join`](Hub::join).
-    pub(in crate::channel) fn keep_present(&self, queue_id: u64) {
-        let mut state = self.state();
-        if let Some(queue) = state.queue(queue_id) {
-            queue.present += 1;
-        }
-        if let Some(presence) = &mut state.presence {
-            presence.awaited = presence.awaited.saturating_sub(1);
-        }
+    pub(in crate::channel) fn keep_present(&self, name: &Arc<str>) {
+        self.state().presence_mut().continue_with(name);
     }
 
-    /// Counts a subscriber out as [`leave`](Hub::leave) does, and tells the remaining subscribers
-    /// unless all of them are about to go.
-    pub(in crate::channel) fn exit(&self, queue_id: u64, sub: Option<&str>, is_told: bool) {
+    /// Counts a subscriber of a user out as [`leave`](Hub::leave) does. Whether the user has left
+    /// is found out later, unless all subscribers are about to go.
+    pub(in crate::channel) fn exit(self: &Arc<Hub>, queue_id: u64, name: &Arc<str>, is_told: bool) {
         let mut state = self.state();
         state.count_out(queue_id);
-        if let Some(queue) = state.queue(queue_id) {
-            queue.present = queue.present.saturating_sub(1);
+        let until = state.grace();
+        if is_told
+            && !state.is_closed
+            && let Some(presence) = &mut state.presence
+        {
+            presence.depart(name, until);
         }
-        let mut wakers = if is_told { state.tell(Change::Leave, sub) } else { Vec::new() };
-        wakers.extend(state.next_publisher());
-        drop(state);
-        wakers.into_iter().for_each(Waker::wake);
+        self.settle_and_wake(state, time::now());
+    }
+
+    /// Whether there are users who are here, or were told of.
+    pub(in crate::channel) fn has_members(&self) -> bool {
+        self.state().presence.as_ref().is_some_and(|presence| !presence.members.is_empty())
+    }
+
+    /// Returns the number of users who were told of, if the channel tells of users.
+    pub(in crate::channel) fn users(&self) -> Option<usize> {
+        let state = self.state();
+        state.options.presence.then(|| state.presence.as_ref().map_or(0, |it| it.told))
+    }
+
+    /// Returns the last message, the users who were told of up to it, in the order of their names
+    /// and after one of them, and whether there are more; `None` if the channel counts no users.
+    pub(in crate::channel) fn members(
+        &self,
+        after: Option<&str>,
+    ) -> Option<(u64, Vec<Value>, bool)> {
+        let state = self.state();
+        let page = |presence: &Presence| presence.page(after);
+        let (members, has_more) = state.presence.as_deref().map(page).unwrap_or_default();
+        state.options.presence.then(|| (state.history.last(), members, has_more))
+    }
+}
+
+impl HubState {
+    /// Returns the members, which are recorded where the messages are.
+    fn presence_mut(&mut self) -> &mut Presence {
+        let history = &self.history;
+        self.presence.get_or_insert_with(|| {
+            let mut presence = Presence::default();
+            if let (Some(records), Some(space)) = (history.records(), history.space()) {
+                presence.continue_in(records, space);
+            }
+            Box::new(presence)
+        })
     }
 }
 

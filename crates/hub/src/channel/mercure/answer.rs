@@ -116,7 +116,7 @@ impl LocalRoute {
             },
         };
         let mercure = Some(MercureRequest { reader, last_event_id });
-        let asked = StreamRequest { after, grant, sub: None, page: page.cloned(), mercure };
+        let asked = StreamRequest { after, grant, user: None, page: page.cloned(), mercure };
         self.subscribers(hub).stream(asked, exchange, Unread::new(body)).await
     }
 

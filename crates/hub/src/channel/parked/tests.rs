@@ -32,7 +32,7 @@ fn left_by(
     (last, offset, pinged): (u64, Option<u64>, bool),
     (grant, reader): (Grant, Option<Selection>),
 ) -> LeftSubscriber {
-    LeftSubscriber { form, last, offset, pinged, grant, reader, sub: None }
+    LeftSubscriber { form, last, offset, pinged, grant, reader, user: None }
 }
 
 impl LocalSubscribers {

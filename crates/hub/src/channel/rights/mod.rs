@@ -4,7 +4,7 @@
 //! holder of a token (`token`, RFC 7519), or a client that a server of the application allows
 //! (`authorizer`). A request is checked once, when its head is there: a publisher before its
 //! message is read, a subscriber before it is entered into any table. What the check allows is a
-//! [`Grant`]. It stays with a subscriber for as long as it lives: parked, with a task, and in the
+//! [`Grant`]; with it comes the user, where that counts (`presence`). The grant stays with a subscriber for as long as it lives: parked, with a task, and in the
 //! record that another server continues with. It says when the subscription ends, and whether a
 //! WebSocket may publish. Both rights of a WebSocket are checked at its handshake, as its frames
 //! have no fields.
@@ -39,6 +39,7 @@ use std::time::Duration;
 use http::header::ORIGIN;
 use http::{Request, Response};
 use ring::digest::{SHA256, digest};
+use serde_json::Value;
 use superpoll_config::{Action as RouteAction, Channel, Config, Rate, Right, TokenRule};
 use superpoll_http::body::Body;
 use superpoll_http::cors;
@@ -49,10 +50,10 @@ use superpoll_http::telemetry::guard;
 use superpoll_http::token::{Claims, KeyError, Verifier};
 use superpoll_http::upstream::Group;
 
-use self::authorizer::Authorizer;
+use self::authorizer::{Authorizer, Verdict};
 use self::refusal::Refusal;
 use self::source::Found;
-use super::presence::LONGEST_SUBJECT;
+use super::presence::User;
 use super::route::Channels;
 
 /// The time between two reports of refused requests, or of clients that publish too fast.
@@ -162,9 +163,29 @@ pub struct Rights {
     authorizer: Option<Authorizer>,
 }
 
+/// A client that may do what it asks for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Admitted {
+    pub grant: Grant,
+    /// Who it is, if that is known and counts.
+    pub user: Option<User>,
+}
+
+impl Admitted {
+    /// Returns a client of whom nothing else is known.
+    fn unnamed(grant: Grant) -> Admitted {
+        Admitted { grant, user: None }
+    }
+
+    /// Returns it as one that was admitted by rights with this mark.
+    fn by(self, mark: RightsMark) -> Admitted {
+        Admitted { grant: self.grant.by(mark), ..self }
+    }
+}
+
 /// The decision about a request, as far as it needs no waiting.
 enum Decision {
-    Allowed(Grant),
+    Allowed(Admitted),
     Refused(Refusal),
     /// The application decides.
     Asks,
@@ -245,12 +266,26 @@ impl Rights {
         name: &str,
         request: &Request<B>,
         exchange: &Exchange,
-    ) -> Result<Grant, Response<Body>> {
+    ) -> Result<Admitted, Response<Body>> {
+        let (admitted, _) = self.admit_with(using, name, request, exchange).await?;
+        Ok(admitted)
+    }
+
+    /// The same, with what the application has said of the client's other use, if it was asked.
+    async fn admit_with<B>(
+        &self,
+        using: Use,
+        name: &str,
+        request: &Request<B>,
+        exchange: &Exchange,
+    ) -> Result<(Admitted, Option<bool>), Response<Body>> {
         let refusal = match self.decide(using, name, request, exchange) {
-            Decision::Allowed(grant) => return Ok(grant.by(self.shared.mark)),
+            Decision::Allowed(admitted) => return Ok((admitted.by(self.shared.mark), None)),
             Decision::Refused(refusal) => refusal,
             Decision::Asks => match self.ask(using, name, request, exchange).await {
-                Ok(grant) => return Ok(grant.by(self.shared.mark)),
+                Ok((admitted, may_publish)) => {
+                    return Ok((admitted.by(self.shared.mark), may_publish));
+                }
                 Err(refusal) => refusal,
             },
         };
@@ -268,16 +303,25 @@ impl Rights {
         name: &str,
         request: &Request<B>,
         exchange: &Exchange,
-    ) -> Result<Grant, Response<Body>> {
-        let grant = self.admit(Use::Subscribe, name, request, exchange).await?;
-        let may = match self.decide(Use::Publish, name, request, exchange) {
-            Decision::Asks => self.ask(Use::Publish, name, request, exchange).await,
-            Decision::Allowed(grant) => Ok(grant),
-            Decision::Refused(refusal) => Err(refusal),
+    ) -> Result<Admitted, Response<Body>> {
+        let (Admitted { grant, user }, may_publish) =
+            self.admit_with(Use::Subscribe, name, request, exchange).await?;
+        let may = match (self.decide(Use::Publish, name, request, exchange), may_publish) {
+            // The application has said so already.
+            (Decision::Asks, Some(may_publish)) => {
+                let grant = grant.and(Grant::unlimited(may_publish));
+                return Ok(Admitted { grant, user });
+            }
+            (Decision::Asks, None) => {
+                let asked = self.ask(Use::Publish, name, request, exchange).await;
+                asked.map(|(admitted, _)| admitted)
+            }
+            (Decision::Allowed(admitted), _) => Ok(admitted),
+            (Decision::Refused(refusal), _) => Err(refusal),
         };
         match may {
-            Ok(publishes) => Ok(grant.and(publishes)),
-            Err(refusal) if refusal.is_about_this_use() => Ok(grant),
+            Ok(publishes) => Ok(Admitted { grant: grant.and(publishes.grant), user }),
+            Err(refusal) if refusal.is_about_this_use() => Ok(Admitted { grant, user }),
             Err(refusal) => Err(self.refuse(Use::Publish, name, exchange, refusal)),
         }
     }
@@ -296,7 +340,8 @@ impl Rights {
         request: &Request<B>,
         exchange: &Exchange,
     ) -> Decision {
-        let allowed = Decision::Allowed(Grant::unlimited(using == Use::Publish));
+        let grant = Grant::unlimited(using == Use::Publish);
+        let allowed = Decision::Allowed(Admitted::unnamed(grant));
         match self.right(using) {
             Some(Right::Anyone) => allowed,
             Some(Right::Local) if guard::is_local(request, exchange.peer()) => allowed,
@@ -306,7 +351,7 @@ impl Rights {
             None if exchange.is_private && guard::is_direct(request, exchange.peer()) => allowed,
             None => Decision::Refused(Refusal::NoRight),
             Some(Right::Token) => match self.check_token(using, name, request, exchange) {
-                Ok(grant) => Decision::Allowed(grant),
+                Ok(admitted) => Decision::Allowed(admitted),
                 Err(refusal) => Decision::Refused(refusal),
             },
         }
@@ -318,25 +363,28 @@ impl Rights {
         name: &str,
         request: &Request<B>,
         exchange: &Exchange,
-    ) -> Result<Grant, Refusal> {
+    ) -> Result<Admitted, Refusal> {
         let (claims, _) = self.claims(request, source::OF_CHANNELS)?;
         if !pattern::are_named(&claims, using.name(), name) {
             return Err(Refusal::OtherChannels);
         }
         note_subject(&claims, exchange);
-        Ok(Grant::until(claims.valid_until, using == Use::Publish))
+        let grant = Grant::until(claims.valid_until, using == Use::Publish);
+        let name = claims.all.get("sub").and_then(|sub| sub.as_str());
+        Ok(Admitted { grant, user: self.user(using, name, claims.all.get("info"))? })
     }
 
-    /// Returns the subject of a client's token, if subscribers need a token and are told of.
-    pub(super) fn subject<B>(&self, request: &Request<B>) -> Option<Box<str>> {
-        let options = &self.shared.options;
-        if !options.presence || options.subscribe != Right::Token {
-            return None;
+    /// Returns the user of a client, if the channel counts users and the client subscribes.
+    fn user(
+        &self,
+        using: Use,
+        name: Option<&str>,
+        info: Option<&Value>,
+    ) -> Result<Option<User>, Refusal> {
+        match self.shared.options.presence && using == Use::Subscribe {
+            true => User::new(name, info).map_err(Refusal::BadUser),
+            false => Ok(None),
         }
-        // It was valid a moment ago.
-        let (claims, _) = self.claims(request, source::OF_CHANNELS).ok()?;
-        let sub = claims.all.get("sub")?.as_str()?;
-        (sub.len() <= LONGEST_SUBJECT).then(|| sub.into())
     }
 
     /// Returns the claims of the token of a request, which may be in one of these parameters of the
@@ -386,7 +434,7 @@ impl Rights {
         };
         let grant = match right {
             Some(Right::Token) => Grant::unlimited(false),
-            _ => self.admit(using, name, request, exchange).await?,
+            _ => self.admit(using, name, request, exchange).await?.grant,
         };
         let until = claims.as_ref().and_then(|claims| claims.valid_until);
         Ok((Grant::until(until, false).and(grant).by(self.shared.mark), claims))
@@ -427,12 +475,18 @@ impl Rights {
         name: &str,
         request: &Request<B>,
         exchange: &Exchange,
-    ) -> Result<Grant, Refusal> {
+    ) -> Result<(Admitted, Option<bool>), Refusal> {
         let Some(authorizer) = &self.authorizer else { return Err(Refusal::NoAnswer) };
         // Rare and large: the futures of other requests have no room for it.
         let asked =
             Box::pin(authorizer.ask(using, name, request, self.trusts_page(request), exchange));
-        asked.await.map(|()| Grant::unlimited(using == Use::Publish))
+        let Verdict { user, info, publish, expires } = asked.await?;
+        if let (Some(entry), Some(user)) = (&exchange.entry, &user) {
+            entry.note(|record| record.user = Some(user.as_str().into()));
+        }
+        let grant = Grant::until(expires, using == Use::Publish);
+        let user = self.user(using, user.as_deref(), info.as_ref())?;
+        Ok((Admitted { grant, user }, publish))
     }
 
     /// Answers a request that is refused, and reports it.

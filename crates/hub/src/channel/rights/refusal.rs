@@ -7,6 +7,8 @@ use superpoll_http::grant::Use;
 use superpoll_http::reply;
 use superpoll_http::token::TokenError;
 
+use crate::channel::presence::UserError;
+
 /// The reason for which a client is refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Refusal {
@@ -27,6 +29,10 @@ pub(super) enum Refusal {
     Application(StatusCode, Option<HeaderValue>),
     /// The application has not answered, or not with yes or no.
     NoAnswer,
+    /// The application has answered with something else than JSON of the form that is expected.
+    BadAnswer(String),
+    /// The user that the token or the application names cannot be one.
+    BadUser(UserError),
 }
 
 impl Refusal {
@@ -37,6 +43,7 @@ impl Refusal {
             Refusal::NoToken | Refusal::OtherChannels | Refusal::OtherTopic(_) => true,
             Refusal::UnknownPage | Refusal::Application(..) => true,
             Refusal::SeveralTokens | Refusal::BadToken(_) | Refusal::NoAnswer => false,
+            Refusal::BadAnswer(_) | Refusal::BadUser(_) => false,
         }
     }
 
@@ -49,6 +56,8 @@ impl Refusal {
             Refusal::UnknownPage => StatusCode::FORBIDDEN,
             Refusal::Application(status, _) => *status,
             Refusal::NoAnswer => StatusCode::SERVICE_UNAVAILABLE,
+            Refusal::BadAnswer(_) => StatusCode::BAD_GATEWAY,
+            Refusal::BadUser(_) => StatusCode::FORBIDDEN,
         }
     }
 
@@ -78,6 +87,11 @@ impl Refusal {
             Refusal::NoAnswer => {
                 format!("the application that decides about {doing} to {name} does not answer")
             }
+            Refusal::BadAnswer(what) => format!(
+                "the application that decides about {doing} to {name} answers with JSON that \
+                 cannot be used: {what}"
+            ),
+            Refusal::BadUser(error) => format!("{doing} to {name}: {error}"),
         }
     }
 

@@ -34,6 +34,7 @@ use super::joined::{Invitation, Start};
 use super::local_route::LocalRoute;
 use super::pattern::NameError;
 use super::response::no_channel;
+use super::rights::Admitted;
 use super::socket;
 use super::unread::Unread;
 
@@ -115,18 +116,18 @@ impl LocalRoute {
                 return foreign_page::refuse(&name, &page.origin, asked);
             }
             let rights = route.rights();
-            let grant = match is_socket {
+            let one = match is_socket {
                 true => rights.admit_socket(&name, &request, exchange).await,
                 false => rights.admit(Use::Subscribe, &name, &request, exchange).await,
             };
-            match grant {
-                Ok(grant) => admitted.push((route, name, grant, rights.subject(&request))),
+            match one {
+                Ok(one) => admitted.push((route, name, one)),
                 Err(refusal) => return refusal,
             }
         }
         // A client without one of the rights does not even make a channel.
         let mut invitations = Vec::with_capacity(admitted.len());
-        for ((route, name, grant, sub), after) in admitted.into_iter().zip(starts) {
+        for ((route, name, Admitted { grant, user }), after) in admitted.into_iter().zip(starts) {
             let hub = match route.channels.locate(&name).await {
                 Ok(hub) => hub,
                 Err(error) => return no_channel(error),
@@ -136,7 +137,7 @@ impl LocalRoute {
                 return reply::status(StatusCode::SERVICE_UNAVAILABLE);
             }
             let start = Start::before(&hub.since(after));
-            invitations.push(Invitation { subscribers, grant, sub, start });
+            invitations.push(Invitation { subscribers, grant, user, start });
         }
         let (head, body) = request.into_parts();
         if !is_socket {

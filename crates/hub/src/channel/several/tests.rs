@@ -40,7 +40,7 @@ fn stream(channels: &[Rc<LocalSubscribers>], last_event_id: Option<&str>) -> Eve
     let invite = |(subscribers, after): (&Rc<LocalSubscribers>, _)| Invitation {
         subscribers: subscribers.clone(),
         grant: Grant::unlimited(false),
-        sub: None,
+        user: None,
         start: Start::before(&subscribers.hub.since(after)),
     };
     let invitations = channels.iter().zip(after).map(invite).collect();
@@ -217,7 +217,7 @@ fn channels_have_their_turn() {
         let invitations = channels.iter().map(|subscribers| Invitation {
             subscribers: subscribers.clone(),
             grant: Grant::unlimited(false),
-            sub: None,
+            user: None,
             start: Start { id: 0, missed: false },
         });
         let mut several = JoinedChannels::join(invitations.collect());

@@ -443,7 +443,7 @@ fn a_chat_with_a_login() {
     let Some(_) = tool("curl") else { return };
     let mut page = Page::read("chat.md");
     let app = Stub::start(|head| match field(head, "cookie") {
-        Some("session=joe") => (204, String::new()),
+        Some("session=joe") => (200, "{\"user\":\"joe\",\"publish\":true}".to_owned()),
         _ if head.starts_with("GET /may-chat ") => (403, "log in first".to_owned()),
         _ => (200, "a page".to_owned()),
     });
