@@ -449,7 +449,7 @@ impl<'a> Check<'a> {
             let (place, mut channel) = (channel.span(), channel.into_inner());
             self.rights(&place, path, &mut channel);
             if channel.broker {
-                self.shared_channel(&place, "presence", channel.presence);
+                self.shared_channel(&place);
             }
             Action::Channel(channel)
         });

@@ -63,10 +63,11 @@
     };
 
     // Asks who is there. Changes count from the first page on: the later one of a user counts.
-    const askMembers = async key => {
+    const askMembers = async () => {
       const mine = changes = [], all = [];
       let first, answer;
       try {
+        const key = await token?.();
         do {
           answer = await (await ask(key, { info: 1, members: 1, after_user: answer?.after_user })).json();
           first ??= answer;
@@ -91,7 +92,10 @@
     const take = message => {
       if (isClosed) return;
       const { id, data, base64 } = message;
-      if (message.missed) call(onmissed);
+      if (message.missed) {
+        call(onmissed);
+        if (onpresence) askMembers();
+      }
       if (id !== undefined) {
         // Ids count from 1 again when the epoch is another.
         if (message.epoch === epoch && id <= last) return;
@@ -191,7 +195,7 @@
             failures = -1;
             refusals = 0;
             state("open");
-            if (onpresence) askMembers(key);
+            if (onpresence) askMembers();
           });
         } catch (error) {
           attempt.abort();

@@ -22,7 +22,7 @@ const LARGEST: usize = 256 << 20;
 
 /// The number of the protocol, and of the form in which a supervisor leaves its state. It grows
 /// with each change of a type that is sent between processes, or left for the next program.
-pub const PROTOCOL: u32 = 8;
+pub const PROTOCOL: u32 = 9;
 
 /// The first message of a connection to the supervisor.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

@@ -63,14 +63,10 @@ impl Check<'_> {
 
     /// Checks a channel whose messages are the broker's, in a table. It may not also have the
     /// setting that tells subscribers of each other.
-    pub(super) fn shared_channel(&mut self, place: &Range<usize>, other: &str, has_other: bool) {
-        let at = self.within(place, &["broker"]);
+    pub(super) fn shared_channel(&mut self, place: &Range<usize>) {
         if !self.has_broker {
-            self.wrong(at.clone(), "there is no broker, expected [broker] with url = ADDRESS");
-        }
-        if has_other {
-            let what = "a server knows only its own subscribers, expected";
-            self.wrong(at, format!("{what} {other} or broker, not both"));
+            let at = self.within(place, &["broker"]);
+            self.wrong(at, "there is no broker, expected [broker] with url = ADDRESS");
         }
     }
 }

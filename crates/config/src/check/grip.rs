@@ -34,7 +34,7 @@ impl Check<'_> {
             KeySource::Variable(_) | KeySource::Text(_) => self.needs_secret(of_key, &key),
         }
         if broker.as_ref().is_some_and(|broker| *broker.get_ref()) {
-            self.shared_channel(&place, "no broker", false);
+            self.shared_channel(&place);
         }
         let at_broker = broker.as_ref().map_or(place, Spanned::span);
         let grip = Grip { key, broker: broker.is_some_and(Spanned::into_inner) };

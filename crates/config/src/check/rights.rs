@@ -19,7 +19,12 @@ impl Check<'_> {
             self.wrong(place.clone(), format!("{what}, expected path = {MERCURE_PATH:?}"));
         }
         if hub.broker {
-            self.shared_channel(place, "subscriptions", hub.subscriptions);
+            self.shared_channel(place);
+            if hub.subscriptions {
+                let what = "a server knows only its own subscriptions, expected subscriptions or \
+                            broker, not both";
+                self.wrong(self.within(place, &["broker"]), what);
+            }
         }
         let mut channel = Channel::from(hub);
         self.rights(place, path, &mut channel);

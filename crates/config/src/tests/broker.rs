@@ -24,8 +24,6 @@ fn a_broker_is_read_with_its_defaults() {
 #[test]
 fn mistakes_about_a_broker_are_named_with_their_places() {
     let channel = "channel = { broker = true }";
-    let presence = "channel = { broker = true, presence = true, subscribe = \"token\", \
-                    token = { key = \"01234567890123456789012345678901\" } }";
     let hub = "path = \"/.well-known/mercure\"\nmercure = { broker = true, subscriptions = true }";
     for (broker, action, place, part) in [
         ("", channel, (3, 1), "no address, expected url"),
@@ -34,7 +32,6 @@ fn mistakes_about_a_broker_are_named_with_their_places() {
         ("url = \"redis://a\"\nca = \"x\"", channel, (5, 6), "only with rediss"),
         ("url = \"redis://a\"\nprefix = \"a{b\"", channel, (5, 10), "none of { }"),
         ("url = \"redis://a\"\npublish = \"2m\"", channel, (5, 11), "at most 60s"),
-        ("url = \"redis://a\"", presence, (7, 22), "expected presence or broker"),
         ("url = \"redis://a\"", hub, (8, 22), "expected subscriptions or broker"),
     ] {
         let found = blamed(&text(broker, action));

@@ -15,6 +15,7 @@ use crate::clients::{
     Event, Events, address, ask, field, is_missed, messages, next, post, publish, socket,
 };
 use crate::stage::{Answer, BACKENDS, PATIENCE, Stage};
+use superpoll_test_support::tokens;
 
 /// A server of Redis on a Unix socket.
 struct Redis {
@@ -196,6 +197,57 @@ fn all_servers_have_the_same_messages_with_the_same_ids() {
         let all = get(&one, "/c?after=0");
         assert_eq!(messages(&all).len(), 6);
         assert_eq!(field(&get(&one, "/c?info=1"), "channel-epoch"), epoch);
+    }
+}
+
+#[test]
+fn the_servers_count_users_together() {
+    let Some(redis) = Redis::start(&[]) else { return };
+    let options = format!(
+        "presence = true, presence_grace = \"50ms\", subscribe = \"token\", {}",
+        tokens::rule("")
+    );
+    let [one, other] = [(); 2].map(|()| redis.stage(BackendKind::Epoll, &options));
+    let query = |name: &str| {
+        let channels = serde_json::json!({ "subscribe": ["*"] });
+        let claims = serde_json::json!({ "sub": name, "info": 7, "superpoll": channels });
+        format!("?token={}", tokens::with_claims(&claims, tokens::SECRET))
+    };
+    let (mut first, _) = Events::new(&one, &query("ada"), "");
+    let mut told = || {
+        let event = std::iter::repeat_with(|| first.next().unwrap()).find(|one| !one.is_comment);
+        let Event { kind, data, .. } = event.unwrap();
+        format!("{kind} {data}")
+    };
+    assert_eq!(told(), r#"join {"user":"ada","info":7,"users":1}"#);
+    let bob = [socket(&one, &query("bob")).0, socket(&other, &query("bob")).0];
+    assert_eq!(told(), r#"join {"user":"bob","info":7,"users":2}"#);
+    // Another server has another tab.
+    let (_tab, _) = socket(&other, &query("ada"));
+    let listed = |stage: &Stage| {
+        let answer = get(stage, &format!("/c{}&info=1&members=1", query("eve")));
+        let json: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
+        (json["members"].clone(), json["users"].clone(), json["last"].clone())
+    };
+    let ada = serde_json::json!({ "user": "ada", "info": 7 });
+    let both = serde_json::json!([ada, { "user": "bob", "info": 7 }]);
+    for stage in [&one, &other] {
+        assert_eq!(listed(stage), (both.clone(), 2.into(), 2.into()));
+    }
+    for one in bob {
+        drop(one);
+        std::thread::sleep(Duration::from_millis(60));
+    }
+    assert_eq!(told(), r#"leave {"user":"bob","users":1}"#);
+    for stage in [&one, &other] {
+        assert_eq!(listed(stage), (serde_json::json!([ada]), 1.into(), 3.into()));
+    }
+    // The broker forgets everything: the servers tell it again.
+    redis.call(&["FLUSHALL"]);
+    let end = Instant::now() + PATIENCE;
+    while listed(&other).0 != serde_json::json!([ada]) {
+        assert!(Instant::now() < end, "the users are not told again");
+        std::thread::sleep(Duration::from_millis(50));
     }
 }
 

@@ -146,6 +146,67 @@ pub(crate) struct Looked {
     pub history: u64,
 }
 
+/// A user who has come to a server, or has left it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Attendance {
+    pub user: Arc<str>,
+    /// What others may know of the user, in JSON.
+    pub info: Option<Arc<str>>,
+    pub is_here: bool,
+    /// Names the message that tells of it, if one does.
+    pub token: Token,
+}
+
+/// The users of a log who are with one server, as far as they have changed.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Attend {
+    pub log: LogOptions,
+    /// The last entry that the server has.
+    pub place: LogPosition,
+    /// The number under which the server tells of them, which no other one has.
+    pub server: u64,
+    /// In order. Those that the log has already change nothing.
+    pub changes: Vec<Attendance>,
+    /// The number of users who are with the server then.
+    pub users: u64,
+    /// Name the messages that tell of users whose servers have gone.
+    pub spare: Vec<Token>,
+}
+
+/// The users of a log after such a change.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Attended {
+    /// Whether the log knows just the users of the server. If not, it has lost something, and the
+    /// server tells of all of them again, under another number.
+    pub is_complete: bool,
+    /// Whether there are more users whose servers have gone than the tokens were enough for.
+    pub has_more: bool,
+}
+
+/// A question for the users of a log.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct MembersAsked {
+    pub key: Arc<str>,
+    /// The user after whom the list begins.
+    pub after: Option<Arc<str>>,
+    pub count: usize,
+}
+
+/// Users of a log, in the order of their names.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub(crate) struct Members {
+    /// The last entry of the log, whose users they are.
+    pub last: u64,
+    /// The number of all of them.
+    pub users: u64,
+    /// The name of each, and what others may know of it.
+    pub page: Vec<(Arc<str>, Option<Arc<str>>)>,
+}
+
+/// How long the word of a server about its users counts. Servers say it again in less time
+/// ([`reader`](super::reader)).
+pub(crate) const LEASE: Duration = Duration::from_secs(20);
+
 /// The reason for which a log refuses something. The connection is in order.
 #[derive(Clone, PartialEq, Eq, thiserror::Error, Debug, Serialize, Deserialize)]
 pub(crate) enum Refusal {
@@ -194,6 +255,15 @@ pub(crate) trait MessageLog: 'static {
 
     /// Looks at logs. One that there is not yet begins.
     async fn look(&self, looks: &[Look]) -> Result<Vec<Result<Looked, Refusal>>, Failure>;
+
+    /// Notes which users are with a server. The first server that has a user, and the last one
+    /// that loses it, make a message of the log with that, in one step. Users whose servers have
+    /// not said for [`LEASE`] that they are there leave, unless it was the asking server that was
+    /// not heard of.
+    async fn attend(&self, all: &[Attend]) -> Result<Vec<Result<Attended, Refusal>>, Failure>;
+
+    /// Returns users of a log, and one more than was asked for if there are more.
+    async fn members(&self, asked: &MembersAsked) -> Result<Result<Members, Refusal>, Failure>;
 
     /// Reads the entries after positions, in order and at most `count` of each log, with the
     /// numbers of their logs. Waits for a while if there are none.

@@ -43,13 +43,15 @@ use superpoll_config::{self, Channel};
 use superpoll_http::log::{Event, Level, RateLimited, Report, others};
 use superpoll_rt::{Handle, spawn, time};
 
+#[cfg(test)]
+pub(crate) use self::log::LEASE;
 pub(crate) use self::log::{
-    Append, Appended, Content, Entry, Key, LogOptions, LogPosition, Look, Looked, Payload,
-    Position, Token, digest,
+    Append, Appended, Attend, Attendance, Attended, Content, Entry, Key, LogOptions, LogPosition,
+    Look, Looked, Members, MembersAsked, Payload, Position, Refusal, Token, digest,
 };
 use self::log::{Connect, Failure};
-pub(crate) use self::queue::Unpublished;
-use self::queue::{Command, Question, Queue};
+pub(crate) use self::queue::{Attendee, Unpublished};
+use self::queue::{Command, MembersQuestion, Question, Queue};
 pub(crate) use self::shard::Follower;
 use self::shard::{LOGS, Shard};
 
@@ -263,6 +265,23 @@ impl Broker {
         let until = time::now() + self.patience();
         self.queue.push(Command::Look(Question { look, until, answer }));
         looked.await.unwrap_or(Err(Unpublished::Away))
+    }
+
+    /// Tells the broker soon of the users of a channel who have come or left.
+    pub(crate) fn attend(&self, attendee: Arc<dyn Attendee>) {
+        self.queue.push(Command::Attend(attendee));
+    }
+
+    /// Returns users of a log, and one more than was asked for if there are more.
+    ///
+    /// # Errors
+    ///
+    /// If the broker is away, or refuses it.
+    pub(crate) async fn members(&self, asked: MembersAsked) -> Result<Members, Unpublished> {
+        let (answer, members) = oneshot::channel();
+        let until = time::now() + self.patience();
+        self.queue.push(Command::Members(MembersQuestion { asked, until, answer }));
+        members.await.unwrap_or(Err(Unpublished::Away))
     }
 
     /// Reads a log from now on, as long as its follower is there. Messages of its channel have at

@@ -12,8 +12,8 @@ use futures_lite::future;
 use superpoll_rt::time::{self, sleep, timeout};
 
 use super::Broker;
-use super::log::{Append, Connect, Failure, Look, MessageLog, Refusal};
-use super::queue::{Command, Publication, Question, Unpublished};
+use super::log::{Append, Attend, Connect, Failure, Look, MessageLog, Refusal};
+use super::queue::{Attendee, Command, MembersQuestion, Publication, Question, Unpublished};
 use super::shard::Shard;
 
 /// The most commands that are sent at a time, and their bytes.
@@ -67,6 +67,8 @@ pub(super) async fn connect<C: Connect>(connector: &C, limit: Duration) -> Resul
 struct Work {
     publications: Vec<Publication>,
     questions: Vec<Question>,
+    members: Vec<MembersQuestion>,
+    attendees: Vec<Arc<dyn Attendee>>,
     behind: Vec<Arc<Shard>>,
     /// Before this nothing is appended.
     settled: Option<Instant>,
@@ -74,12 +76,13 @@ struct Work {
 
 impl Work {
     fn is_empty(&self) -> bool {
-        self.publications.is_empty() && self.questions.is_empty() && self.behind.is_empty()
+        self.waiting() == 0 && self.behind.is_empty()
     }
 
     /// Returns how many wait for an answer.
     fn waiting(&self) -> usize {
-        self.publications.len() + self.questions.len()
+        let questions = self.questions.len() + self.members.len();
+        self.publications.len() + questions + self.attendees.len()
     }
 
     fn add(&mut self, commands: Vec<Command>) {
@@ -87,6 +90,8 @@ impl Work {
             match command {
                 Command::Publish(publication) => self.publications.push(publication),
                 Command::Look(question) => self.questions.push(question),
+                Command::Members(question) => self.members.push(question),
+                Command::Attend(attendee) => self.attendees.push(attendee),
                 Command::Interrupt(shard) => self.behind.push(shard),
             }
         }
@@ -114,12 +119,17 @@ impl Work {
             // Who asked may have gone.
             let _ = question.answer.send(Err(Unpublished::Away));
         }
+        for question in self.members.extract_if(.., |one| one.until <= now) {
+            let _ = question.answer.send(Err(Unpublished::Away));
+        }
     }
 
     /// Returns the time that is left for the first of them, at most this much.
     fn limit(&self, most: Duration) -> Duration {
         let publications = self.publications.iter().map(|one| one.until);
-        let first = publications.chain(self.questions.iter().map(|one| one.until)).min();
+        let questions = self.questions.iter().map(|one| one.until);
+        let first = publications.chain(questions).chain(self.members.iter().map(|one| one.until));
+        let first = first.min();
         first.map_or(most, |until| most.min(until.saturating_duration_since(time::now())))
     }
 
@@ -150,7 +160,19 @@ impl Work {
         if self.settled.is_none() {
             self.settled = Some(time::now() + log.settling().await?);
         }
-        if self.publications.is_empty() || self.settled > Some(time::now()) {
+        while let Some(question) = self.members.last() {
+            let members = log.members(&question.asked).await?;
+            let members = members.map_err(|refusal| Unpublished::Refused(refusal.to_string()));
+            if let Some(question) = self.members.pop() {
+                // As above.
+                let _ = question.answer.send(members);
+            }
+        }
+        if self.settled > Some(time::now()) {
+            return Ok(());
+        }
+        self.attend(log).await?;
+        if self.publications.is_empty() {
             return Ok(());
         }
         self.publications.iter_mut().for_each(|one| one.was_sent = true);
@@ -177,6 +199,27 @@ impl Work {
             broker.queue.answer(publication, outcome);
         }
         self.publications = again;
+        Ok(())
+    }
+}
+
+impl Work {
+    /// Tells the broker once of the users who have come to this server, or have left it.
+    async fn attend<L: MessageLog>(&mut self, log: &L) -> Result<(), Failure> {
+        let next = |attendee: &Arc<dyn Attendee>| Some((attendee.clone(), attendee.next_attend()?));
+        let (attendees, all): (Vec<_>, Vec<Attend>) =
+            self.attendees.iter().filter_map(next).unzip();
+        self.attendees = attendees;
+        if all.is_empty() {
+            return Ok(());
+        }
+        let outcomes = log.attend(&all).await?;
+        let attendees = std::mem::take(&mut self.attendees).into_iter();
+        for ((attendee, sent), outcome) in attendees.zip(all).zip(outcomes) {
+            if attendee.attended(&sent, &outcome) {
+                self.attendees.push(attendee);
+            }
+        }
         Ok(())
     }
 }

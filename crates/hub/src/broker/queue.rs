@@ -13,7 +13,9 @@ use std::time::Instant;
 
 use futures_channel::oneshot;
 
-use super::log::{Append, Appended, Look, Looked};
+use super::log::{
+    Append, Appended, Attend, Attended, Look, Looked, Members, MembersAsked, Refusal,
+};
 use super::shard::Shard;
 
 /// The most publications that wait for the broker, or are on their way to it.
@@ -57,8 +59,26 @@ pub(super) struct Question {
     pub answer: oneshot::Sender<Result<Looked, Unpublished>>,
 }
 
+/// A question for users on its way.
+pub(super) struct MembersQuestion {
+    pub asked: MembersAsked,
+    pub until: Instant,
+    pub answer: oneshot::Sender<Result<Members, Unpublished>>,
+}
+
+/// A channel whose users have changed.
+pub(crate) trait Attendee: Send + Sync {
+    /// Returns what the log is to know now; `None` if it is of no more use.
+    fn next_attend(&self) -> Option<Attend>;
+
+    /// Learns that the log knows it, or why not. Returns whether there is more.
+    fn attended(&self, sent: &Attend, outcome: &Result<Attended, Refusal>) -> bool;
+}
+
 /// Something that the broker is to do.
 pub(super) enum Command {
+    Attend(Arc<dyn Attendee>),
+    Members(MembersQuestion),
     Publish(Publication),
     Look(Question),
     /// A connection that reads is to look which logs there are.

@@ -114,6 +114,11 @@ impl History {
         self.is_shared = true;
     }
 
+    /// Whether other servers have the messages as well.
+    pub(super) fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+
     /// Makes a message known by its names.
     fn enter_names(&mut self, message: &Message) {
         for name in message.names() {

@@ -22,11 +22,11 @@ use super::json_frame::Source;
 use super::mercure::{EARLIEST, update};
 use super::message::{Draft, Message, NameKind, cost};
 use super::moment::Moment;
-use super::presence::{Presence, Unsettled, is_reserved};
+use super::presence::{Listed, Presence, Unsettled, is_reserved};
 use super::publisher_queue::{PublisherQueue, QUEUE_FACTOR, QueueFull};
 use super::shared::SharedChannel;
 use crate::broker::Unpublished;
-use crate::succession::records::{MemberRecord, RecordStore};
+use crate::succession::records::{MemberRecords, RecordStore};
 
 /// The least time between two signs of life, whatever the configuration says.
 const SHORTEST: Duration = Duration::from_millis(10);
@@ -152,9 +152,13 @@ impl Hub {
     }
 
     /// Takes the members that another server had, by their records.
-    pub(crate) fn restore_members(&self, members: Vec<(u32, MemberRecord)>) {
+    pub(crate) fn restore_members(&self, members: MemberRecords, is_shared: bool) {
         let mut state = self.state();
-        let messages = state.history.some(0, u64::MAX, u64::MAX);
+        let messages = match is_shared {
+            // They tell of users of all servers.
+            true => Vec::new(),
+            false => state.history.some(0, u64::MAX, u64::MAX),
+        };
         state.presence = Presence::restore(&messages, members);
     }
 
@@ -190,19 +194,20 @@ impl Hub {
         Source { epoch: self.epoch, name: &self.name }
     }
 
-    /// Describes the channel as its clients may ask; `None` if it does not count the users that are
-    /// asked for.
-    pub(super) fn describe(&self, question: &Question) -> Option<serde_json::Value> {
+    /// Describes the channel as its clients may ask, together with users if it counts any.
+    pub(super) fn describe(&self, question: &Question, users: Option<Listed>) -> serde_json::Value {
         let mut info = self.info(self.last(), self.subscribers());
-        if question.lists_members {
-            let (last, members, has_more) = self.members(question.after_user.as_deref())?;
-            info["last"] = last.into();
-            if has_more {
-                info["after_user"] = members.last().map(|last| last["user"].clone()).into();
+        if let Some(Listed { last, users, members, has_more }) = users {
+            info["users"] = users.into();
+            if question.lists_members {
+                info["last"] = last.into();
+                if has_more {
+                    info["after_user"] = members.last().map(|last| last["user"].clone()).into();
+                }
+                info["members"] = members.into();
             }
-            info["members"] = members.into();
         }
-        Some(info)
+        info
     }
 
     /// Describes the channel in JSON.

@@ -38,7 +38,7 @@ use serde_json::Value;
 use super::hub::Hub;
 use super::message::{Draft, Message, Meta};
 use super::moment::Moment;
-use crate::succession::records::{MemberRecord, RecordStore, member_id};
+use crate::succession::records::{MemberRecord, MemberRecords, RecordStore, member_id};
 
 /// The longest name of a user, in bytes.
 const LONGEST_NAME: usize = 256;
@@ -125,6 +125,27 @@ struct EventData {
     info: Option<Value>,
     /// The number of members after the change.
     users: usize,
+}
+
+/// Users of a channel, for one who asks.
+#[derive(Default, Debug)]
+pub(super) struct Listed {
+    /// The message up to which they were told of.
+    pub last: u64,
+    /// The number of all of them.
+    pub users: u64,
+    /// The first of them, at most [`PAGE`], in JSON.
+    pub members: Vec<Value>,
+    pub has_more: bool,
+}
+
+/// Returns a member in JSON.
+pub(super) fn listed(name: &str, info: Option<&str>) -> Value {
+    let mut one = serde_json::json!({ "user": name });
+    if let Some(info) = info {
+        one["info"] = serde_json::from_str(info).unwrap_or_default();
+    }
+    one
 }
 
 /// A user who is in a channel, or was a moment ago.
@@ -292,6 +313,70 @@ impl Presence {
         self.settle_first();
     }
 
+    /// Returns the first changes that the broker is to know, at most this many, and the number of
+    /// users after them.
+    pub(super) fn changes(&mut self, most: usize) -> (Vec<(User, bool)>, u64) {
+        let _ = self.next_untold();
+        let (mut changes, mut users) = (Vec::new(), self.told as u64);
+        for name in &self.untold {
+            let Some(member) = self.members.get(name) else { continue };
+            let is_here = member.is_here();
+            if is_here == member.is_told {
+                continue;
+            }
+            if changes.len() == most {
+                break;
+            }
+            users = if is_here { users + 1 } else { users - 1 };
+            changes.push((User { name: name.clone(), info: member.info.clone() }, is_here));
+        }
+        (changes, users)
+    }
+
+    /// Notes that the broker knows a change.
+    pub(super) fn is_known(&mut self, name: &Arc<str>, is_here: bool) {
+        let Some(member) = self.members.get_mut(name) else { return };
+        if std::mem::replace(&mut member.is_told, is_here) == is_here {
+            return;
+        }
+        // The user may have come back while the broker was told of the end.
+        if member.is_here() != is_here && !std::mem::replace(&mut member.is_listed, true) {
+            self.untold.push_back(name.clone());
+        }
+        match is_here {
+            true => {
+                self.told += 1;
+                self.keep(name, 0);
+            }
+            false => self.told -= 1,
+        }
+    }
+
+    /// Makes all users untold: whoever knew of them has lost some.
+    pub(super) fn tell_again(&mut self) {
+        self.told = 0;
+        for (name, member) in &mut self.members {
+            member.is_told = false;
+            if !std::mem::replace(&mut member.is_listed, true) {
+                self.untold.push_back(name.clone());
+            }
+        }
+    }
+
+    /// Returns the members as those of another channel in the place of this one: nobody is here
+    /// yet, and all have a grace that ends then.
+    pub(super) fn moved(mut self, until: Moment) -> Presence {
+        self.records = None;
+        self.is_listed = false;
+        self.tell_again();
+        for member in self.members.values_mut() {
+            (member.connections, member.until) = (0, None);
+        }
+        self.leaving.clear();
+        self.begin_graces(until);
+        self
+    }
+
     /// Takes the first user off the list, and forgets one who is neither here nor told of.
     fn settle_first(&mut self) {
         let Some(name) = self.untold.pop_front() else { return };
@@ -318,23 +403,14 @@ impl Presence {
         !self.leaving.is_empty() || !self.untold.is_empty()
     }
 
-    /// Returns members in the order of their names, after one of them, that were told of, and
-    /// whether there are more.
-    pub(super) fn page(&self, after: Option<&str>) -> (Vec<Value>, bool) {
+    /// Returns members in the order of their names, after one of them, that were told of up to a
+    /// message.
+    pub(super) fn page(&self, after: Option<&str>, last: u64) -> Listed {
         let from = after.map_or(Unbounded, Excluded);
         let told = self.members.range::<str, _>((from, Unbounded)).filter(|(_, it)| it.is_told);
-        let mut page: Vec<Value> = Vec::new();
-        for (name, member) in told {
-            if page.len() == PAGE {
-                return (page, true);
-            }
-            let mut one = serde_json::json!({ "user": **name });
-            if let Some(info) = &member.info {
-                one["info"] = serde_json::from_str(info).unwrap_or_default();
-            }
-            page.push(one);
-        }
-        (page, false)
+        let mut told = told.map(|(name, member)| listed(name, member.info.as_deref()));
+        let members = told.by_ref().take(PAGE).collect();
+        Listed { last, users: self.told as u64, members, has_more: told.next().is_some() }
     }
 
     // Records.
@@ -374,11 +450,8 @@ impl Presence {
 
     /// Returns the members that another server has left, none of whom is here yet. The server may
     /// have ended between a message about a user and the change of the user's record: then the
-    /// message is the later one, and counts.
-    pub(super) fn restore(
-        messages: &[Message],
-        records: Vec<(u32, MemberRecord)>,
-    ) -> Option<Box<Presence>> {
+    /// message is the later one, and counts. `messages` are those of this server alone.
+    pub(super) fn restore(messages: &[Message], records: MemberRecords) -> Option<Box<Presence>> {
         let mut presence = Presence::default();
         let mut known: BTreeMap<Arc<str>, u64> = BTreeMap::new();
         for (slot, MemberRecord { name, info, at }) in records {

@@ -13,6 +13,7 @@ use super::hub::Hub;
 use super::pattern::Pattern;
 use super::route::{Channels, SharedRoute};
 use crate::broker::Brokers;
+use crate::succession::records::MemberRecords;
 use crate::succession::{self, Succession};
 
 /// A channel, with the route that it belongs to.
@@ -55,6 +56,14 @@ struct Restored {
     hosts: Vec<String>,
     is_hub: bool,
     hub: Arc<Hub>,
+    members: MemberRecords,
+}
+
+impl Restored {
+    /// Returns the channel, and its members.
+    fn parts(&self) -> (Arc<Hub>, MemberRecords) {
+        (self.hub.clone(), self.members.clone())
+    }
 }
 
 /// Returns the names of a host; the empty name is that of a host without names.
@@ -75,10 +84,14 @@ impl Registry {
                 channel.messages,
                 channel.offsets,
             );
-            hub.restore_members(channel.members);
             hub.continue_in(by.clone(), channel.space);
             let hosts = channel.names.into_iter().map(|(host, _)| host).collect();
-            restored.push(Restored { hosts, is_hub: channel.is_hub, hub });
+            restored.push(Restored {
+                hosts,
+                is_hub: channel.is_hub,
+                hub,
+                members: channel.members,
+            });
         }
         Registry { restored, ..Registry::default() }
     }
@@ -155,7 +168,7 @@ impl Registry {
                     restored.hosts.iter().any(|host| host == grip::HOST)
                         && **restored.hub.name() == *path
                 };
-                let restored = self.restored.iter().filter(is_log).map(|it| it.hub.clone());
+                let restored = self.restored.iter().filter(is_log).map(Restored::parts);
                 Some(Channels::new(pattern, options, restored, shared))
             });
             if let Some(channels) = channels {
@@ -195,12 +208,17 @@ impl Registry {
     }
 
     /// Returns the channels of another server that belong to a route.
-    fn restored_for(&self, host: &Host, pattern: &Pattern, is_hub: bool) -> Vec<Arc<Hub>> {
+    fn restored_for(
+        &self,
+        host: &Host,
+        pattern: &Pattern,
+        is_hub: bool,
+    ) -> Vec<(Arc<Hub>, MemberRecords)> {
         let restored = self.restored.iter().filter(|restored| {
             let has = |name: &str| restored.hosts.iter().any(|had| had == name);
             restored.is_hub == is_hub && pattern.has(restored.hub.name()) && names(host).any(has)
         });
-        restored.map(|restored| restored.hub.clone()).collect()
+        restored.map(Restored::parts).collect()
     }
 
     /// Applies the configuration to the channels.

@@ -19,6 +19,7 @@ use super::local_route::LocalRoute;
 use super::pattern::NameError;
 use super::response::{add_position, no_channel};
 use super::rights::Admitted;
+use super::route::NoChannel;
 use super::several::Also;
 use super::unread::Unread;
 use super::{events, publish, socket};
@@ -122,7 +123,7 @@ impl LocalRoute {
         if is_head || asked.question.is_some() {
             // A question makes no channel.
             return match self.channels.find(&name) {
-                Some(hub) => info(&hub, is_head, asked.question.unwrap_or_default()),
+                Some(hub) => info(&hub, is_head, asked.question.unwrap_or_default()).await,
                 None => reply::status(StatusCode::NOT_FOUND),
             };
         }
@@ -147,17 +148,20 @@ impl LocalRoute {
 }
 
 /// Returns the information about a channel.
-fn info(hub: &Hub, is_head: bool, question: Question) -> Response<Body> {
+async fn info(hub: &Hub, is_head: bool, question: Question) -> Response<Body> {
     let (last, subscribers) = (hub.last(), hub.subscribers());
-    let mut response = match is_head {
-        true => Response::new(Body::empty()),
-        false => match hub.describe(&question) {
-            Some(info) => reply::json(format!("{info}\n")),
-            None => {
-                let what = "members=1 in the URL: this channel does not count users (presence)\n";
-                return reply::text(StatusCode::BAD_REQUEST, what);
-            }
-        },
+    let mut response = if is_head {
+        Response::new(Body::empty())
+    } else {
+        let users = match hub.members(question.after_user.as_deref()).await {
+            Ok(users) => users,
+            Err(error) => return no_channel(NoChannel::Unshared(error)),
+        };
+        if users.is_none() && question.lists_members {
+            let what = "members=1 in the URL: this channel does not count users (presence)\n";
+            return reply::text(StatusCode::BAD_REQUEST, what);
+        }
+        reply::json(format!("{}\n", hub.describe(&question, users)))
     };
     add_position(response.headers_mut(), last, hub.epoch());
     response.headers_mut().insert(SUBSCRIBERS, subscribers.into());

@@ -33,7 +33,7 @@ use super::publish_limits::PublishLimits;
 use super::shared::{LogRoute, SharedChannel};
 use crate::broker::{Broker, LogOptions, LogPosition, Look, Looked, Position, Unpublished};
 use crate::succession::Succession;
-use crate::succession::records::ChannelRecord;
+use crate::succession::records::{ChannelRecord, MemberRecords};
 
 pub use list::{ChannelState, ListPlace};
 
@@ -147,7 +147,7 @@ impl Channels {
     pub(super) fn new(
         pattern: Pattern,
         options: Channel,
-        restored: impl IntoIterator<Item = Arc<Hub>>,
+        restored: impl IntoIterator<Item = (Arc<Hub>, MemberRecords)>,
         shared: Option<SharedRoute>,
     ) -> Arc<Channels> {
         let budget = Arc::new(Budget::new(most_bytes(&pattern, &options)));
@@ -164,7 +164,8 @@ impl Channels {
             is_closed: false,
             is_swept: false,
         };
-        for hub in restored {
+        for (hub, members) in restored {
+            hub.restore_members(members, shared.is_some());
             hub.change(options.clone());
             hub.belong_to(&budget, &unsettled);
             state.looks.push_back((Moment::now(), hub.name().clone()));
@@ -481,7 +482,7 @@ impl Channels {
     }
 
     /// Makes those users leave whose grace is over.
-    fn end_graces(&self, now: Instant) {
+    pub(super) fn end_graces(&self, now: Instant) {
         for hub in self.unsettled.take().iter().filter_map(Weak::upgrade) {
             hub.end_graces(now);
         }
@@ -553,6 +554,7 @@ impl LogRoute for Channels {
         if let Some(shared) = old.shared() {
             hub.share(shared.clone());
         }
+        hub.take_members(old);
         old.replace();
         Some(hub)
     }

@@ -21,7 +21,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 
@@ -31,9 +31,11 @@ use futures_channel::oneshot;
 use super::counters;
 use super::hub::{Hub, NotPublished, Published};
 use super::message::{Draft, Meta};
+use super::presence::{Listed, PAGE, User, listed};
 use crate::broker::{
-    Append, Appended, Broker, Content, Entry, Follower, Key, LogOptions, LogPosition, Looked,
-    Payload, Position, Unpublished, digest,
+    Append, Appended, Attend, Attendance, Attended, Attendee, Broker, Content, Entry, Follower,
+    Key, LogOptions, LogPosition, Looked, Members, MembersAsked, Payload, Position, Refusal,
+    Unpublished, digest,
 };
 
 /// The route of a channel, as the channel's log sees it.
@@ -55,6 +57,12 @@ pub(crate) struct SharedChannel {
     state: Mutex<State>,
     /// Something that is wrong was reported, and nothing else was looked at since.
     is_reported: AtomicBool,
+    /// The broker is about to be told of users.
+    attends: AtomicBool,
+    /// The number under which the broker knows the users who are here. Another one makes it forget
+    /// them, when their time is over.
+    server: AtomicU64,
+    own: Weak<SharedChannel>,
 }
 
 struct State {
@@ -134,7 +142,17 @@ impl SharedChannel {
         let hub = Arc::downgrade(hub);
         let state = State { hub, options, place, target, waiting: Vec::new() };
         let (state, is_reported) = (Mutex::new(state), AtomicBool::new(false));
-        Arc::new(SharedChannel { broker, key, name, route, state, is_reported })
+        Arc::new_cyclic(|own| SharedChannel {
+            broker,
+            key,
+            name,
+            route,
+            state,
+            is_reported,
+            attends: AtomicBool::new(false),
+            server: AtomicU64::new(number()),
+            own: own.clone(),
+        })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -163,6 +181,26 @@ impl SharedChannel {
         let hub = self.state().hub.clone();
         let outcome = self.broker.publish(Append { log, place, token, key, payload });
         Publishing { outcome, hub }
+    }
+
+    /// Tells the broker soon of the users who have come to this server, or have left it.
+    pub(super) fn attend(&self) {
+        if let Some(own) = self.own.upgrade()
+            && !self.attends.swap(true, Ordering::Relaxed)
+        {
+            self.broker.attend(own);
+        }
+    }
+
+    /// Returns the users of all servers, in the order of their names and after one of them.
+    pub(super) async fn members(&self, after: Option<&str>) -> Result<Listed, Unpublished> {
+        let (key, after) = (self.key.clone(), after.map(Arc::from));
+        let Members { last, users, mut page } =
+            self.broker.members(MembersAsked { key, after, count: PAGE }).await?;
+        let has_more = page.len() > PAGE;
+        page.truncate(PAGE);
+        let members = page.iter().map(|(name, info)| listed(name, info.as_deref())).collect();
+        Ok(Listed { last, users, members, has_more })
     }
 
     /// Whether everything is read that the log is known to have.
@@ -195,6 +233,7 @@ impl SharedChannel {
     /// Puts another hub in the place of the one that there is.
     fn restart(&self, hub: &Arc<Hub>, at: Position) -> Option<Arc<Hub>> {
         self.broker.counters().restarts.fetch_add(1, Ordering::Relaxed);
+        self.server.store(number(), Ordering::Relaxed);
         let new = self.route.upgrade()?.replace(hub, (at.epoch, at.id))?;
         self.state().hub = Arc::downgrade(&new);
         Some(new)
@@ -291,6 +330,11 @@ impl Follower for SharedChannel {
     }
 
     fn note(&self, looked: &Looked) {
+        let hub = self.state().hub.upgrade();
+        if hub.is_some_and(|hub| hub.options().presence) {
+            // Users who are with this server stay, and those of servers that have gone leave.
+            self.attend();
+        }
         let mut state = self.state();
         // A log that begins again has a greater epoch. Until it is read, this channel is not ready.
         state.target = looked.last;
@@ -308,6 +352,59 @@ impl Follower for SharedChannel {
 
     fn refuse(&self, what: &str) {
         self.report(&format!("{what}; it is not read"));
+    }
+}
+
+/// Returns a number that no other channel of a server has.
+fn number() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    // The only randomness of the standard library.
+    RandomState::new().hash_one(std::process::id())
+}
+
+/// The most changes of users that the broker is told of at a time, and the most users of servers
+/// that have gone.
+const CHANGES: usize = 100;
+const SPARE: usize = 20;
+
+impl Attendee for SharedChannel {
+    fn next_attend(&self) -> Option<Attend> {
+        // What changes from now on is told after this.
+        self.attends.store(false, Ordering::Relaxed);
+        let hub = self.state().hub.upgrade()?;
+        let (changes, users) = hub.changes(CHANGES)?;
+        let change = |(User { name: user, info }, is_here)| Attendance {
+            user,
+            info,
+            is_here,
+            token: self.broker.token(),
+        };
+        let changes = changes.into_iter().map(change).collect();
+        let (log, place) = (self.options(), self.state().place);
+        let spare = (0..SPARE).map(|_| self.broker.token()).collect();
+        let server = self.server.load(Ordering::Relaxed);
+        Some(Attend { log, place, server, changes, users, spare })
+    }
+
+    fn attended(&self, sent: &Attend, outcome: &Result<Attended, Refusal>) -> bool {
+        let Some(hub) = self.state().hub.upgrade() else { return false };
+        let Attended { is_complete, has_more } = match outcome {
+            Ok(attended) => *attended,
+            Err(Refusal::Later(_)) => return true,
+            Err(refusal) => {
+                // With the next look at the log it is tried again.
+                self.report(&format!("{refusal}; the broker is not told who is here"));
+                return false;
+            }
+        };
+        if sent.server != self.server.load(Ordering::Relaxed) {
+            return true;
+        }
+        if !is_complete {
+            self.server.store(number(), Ordering::Relaxed);
+        }
+        let changes = sent.changes.iter().map(|change| (&change.user, change.is_here));
+        hub.are_known(changes, is_complete) || has_more
     }
 }
 

@@ -54,8 +54,8 @@ use zeroize::Zeroizing;
 use crate::channel::Offsets;
 use crate::channel::message::Message;
 use records::{
-    CHANNELS, ChannelRecord, INTENTS, MemberRecord, ORDERLY, RecordStore, SERVER, SETTINGS,
-    TICKETS, WriteIntent, decode_message, member_slot,
+    CHANNELS, ChannelRecord, INTENTS, MemberRecord, MemberRecords, ORDERLY, RecordStore, SERVER,
+    SETTINGS, TICKETS, WriteIntent, decode_message, member_slot,
 };
 
 pub mod records;
@@ -89,7 +89,7 @@ pub struct Channel {
     /// The offsets before the first of these.
     pub offsets: Offsets,
     /// The members that were told of, by the numbers of their records.
-    pub(crate) members: Vec<(u32, MemberRecord)>,
+    pub(crate) members: MemberRecords,
 }
 
 /// The state that another server has left, decoded.

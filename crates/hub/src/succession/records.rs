@@ -92,6 +92,9 @@ pub(crate) struct MemberRecord {
     pub at: u64,
 }
 
+/// Records of members, by their numbers.
+pub(crate) type MemberRecords = Vec<(u32, MemberRecord)>;
+
 impl MemberRecord {
     pub(crate) fn encode(&self) -> Vec<u8> {
         // No field can be refused.

@@ -13,6 +13,7 @@ use crate::stage::{
 };
 use crate::superpoll;
 use superpoll_test_support::program::program;
+use superpoll_test_support::tokens::{SECRET, rule, with_claims};
 
 fn text(backend: &str, processes: usize, ports: &[u16], more: &str) -> String {
     let listeners =
@@ -140,6 +141,54 @@ fn workers_have_one_channel_one_sum_of_counters_and_one_page_for_top() {
         assert!(sum as f64 > after, "{backend:?}: {told}");
         server.finish();
     }
+}
+
+#[test]
+fn workers_count_users_together() {
+    let (site, port) = (Site::new(), free_port());
+    let more = format!(
+        "[[hosts.routes]]\npath = \"/crowd\"\n[hosts.routes.channel]\npresence = true\n\
+         presence_grace = \"100ms\"\nsubscribe = \"token\"\n{}\n",
+        rule("")
+    );
+    let path = site.write("server.toml", &text("adaptive", 2, &[port], &more));
+    let server = Server::configured(&path, 1);
+    server.workers(2);
+    until("all workers are counted", || engines(&site.path("stats")) == 2);
+    let at: SocketAddr = ([127, 0, 0, 1], port).into();
+    let query = |name: &str| {
+        let channels = serde_json::json!({ "subscribe": ["/crowd"] });
+        let claims = serde_json::json!({ "sub": name, "superpoll": channels });
+        format!("/crowd?token={}", with_claims(&claims, SECRET))
+    };
+    let enter = |name: &str| {
+        let stream = TcpStream::connect(at).unwrap();
+        tungstenite::client(format!("ws://{at}{}", query(name)), stream).unwrap().0
+    };
+    // Any of the workers may answer.
+    let are = |expected: &[&str]| {
+        let answer = get(&mut connect(at), &format!("{}&info=1&members=1", query("eve")));
+        let Some((_, body)) = answer.split_once("\r\n\r\n") else { return false };
+        let Ok(json) = serde_json::from_str::<serde_json::Value>(body) else { return false };
+        let members = json["members"].as_array().unwrap().iter();
+        members.map(|one| one["user"].as_str().unwrap()).eq(expected.iter().copied())
+    };
+    let mut tabs: Vec<_> = (0..12).map(|number| enter(["ada", "bob", "cid"][number % 3])).collect();
+    until("all are listed", || (0..8).all(|_| are(&["ada", "bob", "cid"])));
+    tabs.truncate(1);
+    until("one is left", || (0..8).all(|_| are(&["ada"])));
+    let mut events = Vec::new();
+    while events.last().is_none_or(|last: &String| !last.ends_with("\"users\":1}"))
+        || events.len() < 5
+    {
+        if let tungstenite::Message::Text(text) = tabs[0].read().unwrap() {
+            events.push(text.to_string());
+        }
+    }
+    // Each came once, and went once, wherever the tabs were.
+    assert_eq!(events.len(), 5, "{events:?}");
+    server.signal("TERM");
+    assert!(server.ended().0.success());
 }
 
 #[test]
@@ -423,12 +472,11 @@ fn what_several_processes_cannot_have_is_refused_in_one_line() {
     for (number, expected) in [("0", "expected 1 to 1024"), ("many", "\"auto\"")] {
         assert!(refused(&[www, "--processes", number]).contains(expected));
     }
-    let presence = "[[listeners]]\naddress = \"127.0.0.1:0\"\n[[hosts]]\n[[hosts.routes]]\n\
-                    path = \"/c\"\n[hosts.routes.channel]\npresence = true\n\
-                    subscribe = \"token\"\ntoken = { key = \"01234567890123456789012345678901\" }\n";
-    let path = site.write("presence.toml", presence);
+    let hub = "[[listeners]]\naddress = \"127.0.0.1:0\"\n[[hosts]]\n[[hosts.routes]]\n\
+               path = \"/.well-known/mercure\"\nmercure = { subscriptions = true }\n";
+    let path = site.write("hub.toml", hub);
     let line = refused(&["-c", path.to_str().unwrap(), "--processes", "2"]);
-    assert!(line.contains("--processes 2: ") && line.contains("no presence at /c"), "{line}");
+    assert!(line.contains("--processes 2: ") && line.contains("no subscriptions at /"), "{line}");
     let keeper = site.path("keeper");
     let keeper = keeper.to_str().unwrap();
     let arguments = ["--processes", "2", "--keeper", keeper, "--upgrade"];

@@ -22,7 +22,8 @@ use superpoll_http::ipc::{self, Purpose};
 use superpoll_rt::net::unix::UnixStream;
 
 use super::log::{
-    Append, Appended, Connect, Entry, Failure, Look, Looked, MessageLog, Position, Refusal,
+    Append, Appended, Attend, Attended, Connect, Entry, Failure, Look, Looked, Members,
+    MembersAsked, MessageLog, Position, Refusal,
 };
 
 /// A request of a worker.
@@ -30,6 +31,8 @@ use super::log::{
 enum Request<'a> {
     Append(Cow<'a, [Append]>),
     Look(Cow<'a, [Look]>),
+    Attend(Cow<'a, [Attend]>),
+    Members(Cow<'a, MembersAsked>),
     Read { places: Cow<'a, [(Arc<str>, Position)]>, count: usize },
     Interrupt(i64),
 }
@@ -80,6 +83,14 @@ impl MessageLog for LocalLog {
 
     async fn look(&self, looks: &[Look]) -> Result<Vec<Result<Looked, Refusal>>, Failure> {
         self.ask(Request::Look(looks.into())).await
+    }
+
+    async fn attend(&self, all: &[Attend]) -> Result<Vec<Result<Attended, Refusal>>, Failure> {
+        self.ask(Request::Attend(all.into())).await
+    }
+
+    async fn members(&self, asked: &MembersAsked) -> Result<Result<Members, Refusal>, Failure> {
+        self.ask(Request::Members(Cow::Borrowed(asked))).await
     }
 
     async fn read(&self, places: &[(Arc<str>, Position)], count: usize) -> Result<Found, Failure> {

@@ -74,6 +74,18 @@ impl LogService {
                     looks.iter().for_each(|look| self.wake(&look.log.key));
                     ipc::send(&stream, &looked).await?;
                 }
+                Request::Attend(all) => {
+                    let attended: Vec<_> = {
+                        let mut store = self.store.borrow_mut();
+                        all.iter().map(|attend| store.attend(attend)).collect()
+                    };
+                    all.iter().for_each(|attend| self.wake(&attend.log.key));
+                    ipc::send(&stream, &attended).await?;
+                }
+                Request::Members(asked) => {
+                    let members = self.store.borrow().members(&asked);
+                    ipc::send(&stream, &members).await?;
+                }
                 Request::Read { places, count } => {
                     let found = self.read(name, &places, count).await;
                     ipc::send(&stream, &found).await?;

@@ -7,16 +7,18 @@
 //! not refused: there are as many logs as the workers have channels. Of each publication it keeps
 //! for a while where it is, so that a repeated one is found; at most `RECORDS` of them.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
+use superpoll_rt::time;
 
 use crate::broker::log::{
-    Append, Appended, Content, Entry, Key, LogOptions, LogPosition, Look, Looked, Position,
-    Refusal, Token,
+    Append, Appended, Attend, Attendance, Attended, Content, Entry, Key, LEASE, LogOptions,
+    LogPosition, Look, Looked, Members, MembersAsked, Payload, Position, Refusal, Token,
 };
 
 /// How long a publication is known, in milliseconds.
@@ -44,6 +46,21 @@ struct Stream {
     idle: Option<Duration>,
 }
 
+/// The users of a channel.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Users {
+    all: BTreeMap<Arc<str>, Option<Arc<str>>>,
+    /// Those who are with a server, and until when its word counts, in milliseconds.
+    servers: BTreeMap<u64, (u64, BTreeSet<Arc<str>>)>,
+}
+
+impl Users {
+    /// Whether no server has a user.
+    fn have_lost(&self, user: &Arc<str>) -> bool {
+        !self.servers.values().any(|(_, users)| users.contains(user))
+    }
+}
+
 /// A publication that is known.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Record {
@@ -61,6 +78,8 @@ type Name = (Arc<str>, String);
 #[derive(Clone, Debug, Serialize, Deserialize, Default)]
 pub struct Store {
     streams: HashMap<Arc<str>, Stream>,
+    /// The users of channels that have some.
+    users: HashMap<Arc<str>, Users>,
     records: HashMap<Name, Record>,
     /// The names of the records, the oldest first.
     order: VecDeque<Name>,
@@ -75,10 +94,11 @@ fn now() -> Duration {
 }
 
 /// The monotonic clock, which the next program of the process has as well. A clock that is set must
-/// not make logs or publications look old.
+/// not make logs or publications look old. A runtime whose clock is ahead, in tests, is followed.
 fn millis() -> u64 {
-    let time = clock_gettime(ClockId::Monotonic);
-    Duration::try_from(time).map_or(0, |time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+    let real = Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default();
+    let time = real + time::now().saturating_duration_since(Instant::now());
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn cost(entry: &Entry) -> u64 {
@@ -189,6 +209,112 @@ impl Store {
         Ok(Looked { last, first, history: look.log.history })
     }
 
+    /// Notes which users are with a server, see [`MessageLog::attend`](super::MessageLog::attend).
+    pub(crate) fn attend(&mut self, attend: &Attend) -> Result<Attended, Refusal> {
+        self.attend_at(attend, millis())
+    }
+
+    fn attend_at(&mut self, attend: &Attend, time: u64) -> Result<Attended, Refusal> {
+        let key = &attend.log.key;
+        let mut users = self.users.remove(key).unwrap_or_default();
+        let attended = self.change_users(attend, &mut users, time);
+        users.servers.retain(|_, (until, users)| *until >= time || !users.is_empty());
+        if !users.servers.is_empty() {
+            self.users.insert(key.clone(), users);
+        }
+        attended
+    }
+
+    fn change_users(
+        &mut self,
+        attend: &Attend,
+        of_log: &mut Users,
+        time: u64,
+    ) -> Result<Attended, Refusal> {
+        let Attend { log, place, server, changes, users, spare } = attend;
+        let (mut last, _) = self.last(log, *place);
+        let lease = u64::try_from(LEASE.as_millis()).unwrap_or(u64::MAX);
+        let own = of_log.servers.entry(*server).or_default();
+        // A server that was not heard of itself cannot tell who has gone.
+        let was_heard = std::mem::replace(&mut own.0, time.saturating_add(lease)) >= time;
+        for Attendance { user, info, is_here, token } in changes {
+            let (_, own) = of_log.servers.entry(*server).or_default();
+            if *is_here {
+                own.insert(user.clone());
+                if !of_log.all.contains_key(user) {
+                    let about = (user, info, of_log.all.len() + 1);
+                    self.tell((log, &mut last), "join", about, *token)?;
+                    of_log.all.insert(user.clone(), info.clone());
+                }
+            } else {
+                own.remove(user);
+                self.lose((log, &mut last), of_log, user, *token)?;
+            }
+        }
+        let gone = |users: &Users| {
+            let mut gone = users.servers.iter().filter(|(_, (until, _))| *until < time);
+            gone.find_map(|(server, (_, users))| Some((*server, users.first()?.clone())))
+        };
+        for token in spare.iter().filter(|_| was_heard) {
+            let Some((server, user)) = gone(of_log) else { break };
+            if let Some((_, users)) = of_log.servers.get_mut(&server) {
+                users.remove(&user);
+            }
+            self.lose((log, &mut last), of_log, &user, *token)?;
+        }
+        let known = of_log.servers.get(server).map_or(0, |(_, users)| users.len() as u64);
+        let has_more = was_heard && gone(of_log).is_some();
+        Ok(Attended { is_complete: known == *users, has_more })
+    }
+
+    /// Removes a user whom no server has.
+    fn lose(
+        &mut self,
+        at: (&LogOptions, &mut Position),
+        of_log: &mut Users,
+        user: &Arc<str>,
+        token: Token,
+    ) -> Result<(), Refusal> {
+        if of_log.have_lost(user) && of_log.all.contains_key(user) {
+            self.tell(at, "leave", (user, &None, of_log.all.len() - 1), token)?;
+            of_log.all.remove(user);
+        }
+        Ok(())
+    }
+
+    /// Adds the message that tells of a user.
+    fn tell(
+        &mut self,
+        (log, last): (&LogOptions, &mut Position),
+        event: &str,
+        (user, info, users): (&Arc<str>, &Option<Arc<str>>, usize),
+        token: Token,
+    ) -> Result<(), Refusal> {
+        let name = serde_json::Value::from(&**user);
+        let info = info.as_ref().filter(|_| event == "join");
+        let info = info.map_or(String::new(), |info| format!(",\"info\":{info}"));
+        let data = format!("{{\"user\":{name}{info},\"users\":{users}}}").into();
+        let meta = Some(format!("{{\"event\":\"{event}\"}}").into());
+        let content = Content::Message(Payload { data, is_text: true, meta });
+        let at = Position { id: last.id + 1, ..*last };
+        self.add(log, Entry { at, token: Some(token), content })?;
+        *last = at;
+        Ok(())
+    }
+
+    /// Returns users of a log, and one more than was asked for if there are more.
+    pub(crate) fn members(&self, asked: &MembersAsked) -> Result<Members, Refusal> {
+        let last = self.streams.get(&asked.key).and_then(|stream| stream.last);
+        let last = last.map_or(0, |last| last.at.id);
+        let Some(users) = self.users.get(&asked.key) else {
+            return Ok(Members { last, ..Members::default() });
+        };
+        let from = asked.after.as_deref().map_or(Unbounded, Excluded);
+        let page = users.all.range::<str, _>((from, Unbounded)).take(asked.count + 1);
+        let page = page.map(|(user, info)| (user.clone(), info.clone())).collect();
+        Ok(Members { last, users: users.all.len() as u64, page })
+    }
+
     /// Returns the first entries after a position, at most `count`.
     pub(crate) fn read(&mut self, key: &str, behind: Position, count: usize) -> Vec<Entry> {
         let Some(stream) = self.streams.get_mut(key) else { return Vec::new() };
@@ -212,6 +338,10 @@ impl Store {
                 *bytes -= stream.entries.iter().map(cost).sum::<u64>();
             }
             !is_idle
+        });
+        self.users.retain(|key, users| {
+            let is_heard = users.servers.values().any(|(until, _)| *until >= time);
+            is_heard || self.streams.contains_key(key)
         });
         self.forget(time);
     }
@@ -241,7 +371,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::broker::log::Payload;
     use crate::broker::tests::toy::Toy;
 
     fn options(history: u64) -> LogOptions {

@@ -14,7 +14,7 @@ use superpoll_rt::spawn;
 use superpoll_rt::tokio::Compat;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::{APPEND, Driver, LATE, LOOK, RedisLog, SETTLE, Scripts, reply};
+use super::{APPEND, ATTEND, Driver, LATE, LOOK, MEMBERS, RedisLog, SETTLE, Scripts, reply};
 use crate::broker::log::{Connect, Failure};
 
 /// The oldest version that has all that the scripts use.
@@ -224,10 +224,12 @@ impl Connect for Connector {
         let (name, run) = Connector::check(&address, &raw).await?;
         let append = raw.text(&["SCRIPT", "LOAD", APPEND]).await?;
         let look = raw.text(&["SCRIPT", "LOAD", LOOK]).await?;
+        let attend = raw.text(&["SCRIPT", "LOAD", ATTEND]).await?;
+        let members = raw.text(&["SCRIPT", "LOAD", MEMBERS]).await?;
         let settle = raw.text(&["SCRIPT", "LOAD", SETTLE]).await?;
         let Raw { connection, driver } = raw;
         let replicas = self.replicas;
-        let scripts = Scripts { append, look, settle };
+        let scripts = Scripts { append, look, attend, members, settle };
         // In one slot of a cluster.
         let key = |name: &str| format!("{}{{servers}}:{name}", self.prefix);
         let keys = (key("run"), key("since"));

@@ -13,8 +13,9 @@
 //!
 //! Next to the stream `PREFIX{NAME}` there are `PREFIX{NAME}:history`, the number of entries that
 //! the server wants that wants the most, and `PREFIX{NAME}:KEY` for each publication of the last
-//! minutes, with its position: a repeated one is found there. The braces put all of them in one
-//! slot of a cluster.
+//! minutes, with its position: a repeated one is found there. A channel with users has
+//! `PREFIX{NAME}:users`, `:names` and `:servers`, and `:users:SERVER` with those of each server, which
+//! expire with the servers. The braces put all of them in one slot of a cluster.
 //!
 //! The connection is that of the crate `redis`, on our streams by tokio's I/O traits. Limits on
 //! time are ours: the crate's need a runtime of tokio.
@@ -35,14 +36,16 @@ use superpoll_http::upstream;
 use superpoll_rt::{Handle, JoinHandle};
 
 use super::log::{
-    Append, Appended, BLOCK, Entry, Failure, LogOptions, LogPosition, Look, Looked, MessageLog,
-    Position, Refusal, digest,
+    Append, Appended, Attend, Attendance, Attended, BLOCK, Entry, Failure, LEASE, LogOptions,
+    LogPosition, Look, Looked, Members, MembersAsked, MessageLog, Position, Refusal, digest,
 };
 use super::{Broker, publisher};
 use connect::Connector;
 
 const APPEND: &str = concat!(include_str!("common.lua"), include_str!("append.lua"));
 const SETTLE: &str = include_str!("settle.lua");
+const ATTEND: &str = concat!(include_str!("common.lua"), include_str!("attend.lua"));
+const MEMBERS: &str = include_str!("members.lua");
 const LOOK: &str = concat!(include_str!("common.lua"), include_str!("look.lua"));
 
 /// How long a publication is known by its client's key.
@@ -107,6 +110,8 @@ pub(super) fn start(
 struct Scripts {
     append: String,
     look: String,
+    attend: String,
+    members: String,
     settle: String,
 }
 
@@ -151,6 +156,12 @@ fn length_key(log: &LogOptions) -> String {
     format!("{}:history", log.key)
 }
 
+/// Returns the keys of the users of a log, of their names in order, and of the servers that have
+/// them.
+fn user_keys(key: &str) -> [String; 3] {
+    ["users", "names", "servers"].map(|name| format!("{key}:{name}"))
+}
+
 /// Returns a failure of a connection.
 fn broken(error: &RedisError) -> Failure {
     Failure::passing(reply::words(error))
@@ -188,6 +199,29 @@ impl RedisLog {
         }
         if let Some(meta) = &payload.meta {
             command.arg("m").arg(&meta[..]);
+        }
+        command
+    }
+}
+
+impl RedisLog {
+    fn attend_command(&self, attend: &Attend) -> Cmd {
+        let Attend { log, place, server, changes, users, spare } = attend;
+        let mut command = cmd("EVALSHA");
+        command.arg(&self.scripts.attend).arg(5).arg(&*log.key).arg(length_key(log));
+        for key in user_keys(&log.key) {
+            command.arg(key);
+        }
+        command.arg(log.history.max(1)).arg(millis(log.idle));
+        add_place(&mut command, *place);
+        command.arg(format!("{server:016x}")).arg(millis(Some(LEASE))).arg(users);
+        command.arg(spare.len());
+        for token in spare {
+            command.arg(token.to_string());
+        }
+        for Attendance { user, info, is_here, token } in changes {
+            let info = info.as_deref().unwrap_or("");
+            command.arg(u8::from(*is_here)).arg(&**user).arg(info).arg(token.to_string());
         }
         command
     }
@@ -277,6 +311,33 @@ impl MessageLog for RedisLog {
             });
         }
         Ok(outcomes)
+    }
+
+    async fn attend(&self, all: &[Attend]) -> Result<Vec<Result<Attended, Refusal>>, Failure> {
+        let mut pipeline = Pipeline::with_capacity(all.len());
+        for attend in all {
+            pipeline.add_command(self.attend_command(attend));
+        }
+        let mut outcomes = Vec::with_capacity(all.len());
+        for reply in self.all(&pipeline).await? {
+            outcomes.push(match checked(reply)? {
+                Ok(values) => Ok(reply::attended(&values)?),
+                Err(refusal) => Err(refusal),
+            });
+        }
+        Ok(outcomes)
+    }
+
+    async fn members(&self, asked: &MembersAsked) -> Result<Result<Members, Refusal>, Failure> {
+        let MembersAsked { key, after, count } = asked;
+        let [users, names, _] = user_keys(key);
+        let mut command = cmd("EVALSHA");
+        command.arg(&self.scripts.members).arg(3).arg(&**key).arg(users).arg(names);
+        command.arg(after.as_deref().unwrap_or("")).arg(count + 1);
+        match checked(self.one(&command).await?)? {
+            Ok(values) => Ok(Ok(reply::members(values)?)),
+            Err(refusal) => Ok(Err(refusal)),
+        }
     }
 
     async fn read(

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use redis::{RedisError, Value};
 
-use crate::broker::log::{Appended, Content, Entry, Failure, Looked, Payload, Position, Token};
+use crate::broker::log::{
+    Appended, Attended, Content, Entry, Failure, Looked, Members, Payload, Position, Token,
+};
 
 fn odd(what: &str, value: impl std::fmt::Debug) -> Failure {
     Failure::passing(format!("{what} was expected as an answer, not {value:?}"))
@@ -44,6 +46,27 @@ pub(super) fn looked(values: &[Value]) -> Result<Looked, Failure> {
     let of = |index: usize| number(values.get(index));
     let last = Position { epoch: of(0)?, id: of(1)? };
     Ok(Looked { last, first: of(2)?, history: of(3)? })
+}
+
+/// Reads the answer of the script that notes users.
+pub(super) fn attended(values: &[Value]) -> Result<Attended, Failure> {
+    let is_complete = number(values.first())? == 1;
+    Ok(Attended { is_complete, has_more: number(values.get(1))? == 1 })
+}
+
+/// Reads the answer of the script that lists users.
+pub(super) fn members(values: Vec<Value>) -> Result<Members, Failure> {
+    let (last, users) = (number(values.first())?, number(values.get(1))?);
+    let mut texts = values.into_iter().skip(2).map(|value| {
+        let text = bytes(value).and_then(|bytes| String::from_utf8(bytes).ok());
+        text.ok_or_else(|| Failure::passing("the name of a user was expected as an answer"))
+    });
+    let mut page = Vec::new();
+    while let (Some(name), Some(info)) = (texts.next(), texts.next()) {
+        let info = Some(info?).filter(|info| !info.is_empty());
+        page.push((name?.into(), info.map(Arc::from)));
+    }
+    Ok(Members { last, users, page })
 }
 
 fn position(text: &[u8]) -> Option<Position> {

@@ -2,7 +2,7 @@
 //! seen to be right. It can lose everything, go back to an earlier state, and break connections.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 use superpoll_rt::time::{self, sleep};
 
 use crate::broker::log::{
-    Append, Appended, Connect, Content, Entry, Failure, LogOptions, LogPosition, Look, Looked,
-    MessageLog, Position, Refusal, Token,
+    Append, Appended, Attend, Attendance, Attended, Connect, Content, Entry, Failure, LEASE,
+    LogOptions, LogPosition, Look, Looked, Members, MembersAsked, MessageLog, Payload, Position,
+    Refusal, Token,
 };
 
 /// How long servers only look after a change of the process.
@@ -31,10 +32,21 @@ impl Stream {
     }
 }
 
+/// A user of a log.
+#[derive(Clone, Default)]
+struct Present {
+    info: Option<Arc<str>>,
+    servers: BTreeSet<u64>,
+}
+
 /// The database.
 #[derive(Clone, Default)]
 struct Data {
     streams: HashMap<Arc<str>, Stream>,
+    /// The servers of each user by the logs, with the ends of their leases.
+    users: HashMap<Arc<str>, BTreeMap<Arc<str>, Present>>,
+    /// The ends of the leases of servers by the logs.
+    leases: HashMap<(Arc<str>, u64), Instant>,
     /// Each known publication.
     records: HashMap<String, (Position, Token, String)>,
 }
@@ -156,6 +168,71 @@ impl World {
     }
 }
 
+impl World {
+    fn attend(&mut self, attend: &Attend) -> Attended {
+        let Attend { log, place, server, changes, users, spare } = attend;
+        let (mut last, _) = self.last(log, *place);
+        let (key, now) = (log.key.clone(), time::now());
+        let lease = self.data.leases.insert((key.clone(), *server), now + LEASE);
+        let mut all = self.data.users.remove(&key).unwrap_or_default();
+        let mut steps: Vec<(u64, Attendance)> =
+            changes.iter().map(|change| (*server, change.clone())).collect();
+        let mut has_more = false;
+        if lease.is_some_and(|until| until >= now) {
+            let is_gone = |server: &u64| self.data.leases[&(key.clone(), *server)] < now;
+            let gone = all.iter().flat_map(|(user, present)| {
+                let servers = present.servers.iter().filter(|server| is_gone(server));
+                servers.map(|server| (*server, user.clone()))
+            });
+            let gone: Vec<(u64, Arc<str>)> = gone.collect();
+            has_more = gone.len() > spare.len();
+            for ((server, user), token) in gone.into_iter().zip(spare) {
+                let change = Attendance { user, info: None, is_here: false, token: *token };
+                steps.push((server, change));
+            }
+        }
+        for (server, Attendance { user, info, is_here, token }) in steps {
+            let was_here = all.contains_key(&user);
+            if is_here {
+                let present = all.entry(user.clone()).or_default();
+                present.servers.insert(server);
+                if !was_here {
+                    present.info = info.clone();
+                }
+            } else if let Some(present) = all.get_mut(&user) {
+                present.servers.remove(&server);
+                if present.servers.is_empty() {
+                    all.remove(&user);
+                }
+            }
+            if all.contains_key(&user) == was_here {
+                continue;
+            }
+            let mut data = serde_json::json!({ "user": *user, "users": all.len() });
+            if let Some(info) = info.filter(|_| is_here) {
+                data["info"] = serde_json::from_str(&info).unwrap();
+            }
+            let event = serde_json::json!({ "event": if is_here { "join" } else { "leave" } });
+            let (data, meta) = (data.to_string().into(), Some(event.to_string().into()));
+            let content = Content::Message(Payload { data, is_text: true, meta });
+            last.id += 1;
+            self.add(log, Entry { at: last, token: Some(token), content });
+        }
+        let known = all.values().filter(|present| present.servers.contains(server)).count();
+        self.data.users.insert(key, all);
+        Attended { is_complete: known as u64 == *users, has_more }
+    }
+
+    fn members(&self, MembersAsked { key, after, count }: &MembersAsked) -> Members {
+        let last = self.data.streams.get(key).and_then(Stream::last).map_or(0, |last| last.id);
+        let none = BTreeMap::new();
+        let all = self.data.users.get(key).unwrap_or(&none);
+        let later = all.iter().filter(|(user, _)| after.as_ref().is_none_or(|it| *user > it));
+        let page = later.take(count + 1).map(|(user, it)| (user.clone(), it.info.clone()));
+        Members { last, users: all.len() as u64, page: page.collect() }
+    }
+}
+
 /// A connection to it.
 pub(crate) struct ToyLog {
     toy: Toy,
@@ -180,6 +257,14 @@ impl MessageLog for ToyLog {
 
     async fn look(&self, looks: &[Look]) -> Result<Vec<Result<Looked, Refusal>>, Failure> {
         self.use_it(|world| looks.iter().map(|look| Ok(world.look(look))).collect())
+    }
+
+    async fn attend(&self, all: &[Attend]) -> Result<Vec<Result<Attended, Refusal>>, Failure> {
+        self.use_it(|world| all.iter().map(|attend| Ok(world.attend(attend))).collect())
+    }
+
+    async fn members(&self, asked: &MembersAsked) -> Result<Result<Members, Refusal>, Failure> {
+        self.use_it(|world| Ok(world.members(asked)))
     }
 
     async fn read(
@@ -288,6 +373,18 @@ impl<L: MessageLog> MessageLog for FaultyLog<L> {
         let outcome = self.inner.look(looks).await;
         self.fault()?;
         outcome
+    }
+
+    async fn attend(&self, all: &[Attend]) -> Result<Vec<Result<Attended, Refusal>>, Failure> {
+        self.fault()?;
+        let outcome = self.inner.attend(all).await;
+        self.fault()?;
+        outcome
+    }
+
+    async fn members(&self, asked: &MembersAsked) -> Result<Result<Members, Refusal>, Failure> {
+        self.fault()?;
+        self.inner.members(asked).await
     }
 
     async fn read(

@@ -5,19 +5,20 @@ use std::sync::{Arc, MutexGuard};
 use std::task::Waker;
 use std::time::Instant;
 
-use serde_json::Value;
 use superpoll_rt::time;
 
 use super::{Hub, HubState};
+use crate::broker::Unpublished;
 use crate::channel::cursor::Cursor;
 use crate::channel::history::Since;
 use crate::channel::moment::Moment;
-use crate::channel::presence::{Presence, User};
+use crate::channel::presence::{Listed, Presence, User};
 
 impl HubState {
     /// Tells of everyone whose state is not the one that was told, as far as there is room.
     pub(super) fn settle(&mut self, wakers: &mut Vec<Waker>) {
-        if !self.options.presence || self.is_closed {
+        // The log of several servers tells by itself.
+        if !self.options.presence || self.is_closed || self.history.is_shared() {
             return;
         }
         let Some(mut presence) = self.presence.take() else { return };
@@ -65,8 +66,16 @@ impl Hub {
         {
             state.unsettled.enter(Arc::downgrade(self));
         }
+        let has_news = state.presence.as_mut().is_some_and(|it| it.next_untold().is_some());
+        let is_open = state.options.presence && !state.is_closed;
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
+        if has_news
+            && is_open
+            && let Some(shared) = self.shared()
+        {
+            shared.attend();
+        }
     }
 
     /// Makes those leave whose grace is over.
@@ -115,27 +124,77 @@ impl Hub {
         self.settle_and_wake(state, time::now());
     }
 
+    /// Returns the first changes of users that the broker is to know, at most this many, and the
+    /// number of users after them; `None` if the channel tells of none.
+    pub(in crate::channel) fn changes(&self, most: usize) -> Option<(Vec<(User, bool)>, u64)> {
+        let mut state = self.state();
+        (state.options.presence && !state.is_closed).then_some(())?;
+        Some(state.presence.as_mut().map_or_else(Default::default, |it| it.changes(most)))
+    }
+
+    /// Notes that the broker knows some changes, and whether it knows all users. Returns whether
+    /// there is more to tell.
+    pub(in crate::channel) fn are_known<'a>(
+        &self,
+        changes: impl Iterator<Item = (&'a Arc<str>, bool)>,
+        is_complete: bool,
+    ) -> bool {
+        let mut state = self.state();
+        let Some(presence) = &mut state.presence else { return false };
+        changes.for_each(|(name, is_here)| presence.is_known(name, is_here));
+        if !is_complete {
+            presence.tell_again();
+        }
+        presence.next_untold().is_some()
+    }
+
+    /// Takes the members of the channel in whose place this one is.
+    pub(in crate::channel) fn take_members(self: &Arc<Hub>, old: &Hub) {
+        let Some(presence) = old.state().presence.take() else { return };
+        let mut state = self.state();
+        let mut presence = presence.moved(state.grace());
+        if let (Some(records), Some(space)) = (state.history.records(), state.history.space()) {
+            presence.record_in(records, space);
+        }
+        state.presence = Some(Box::new(presence));
+        self.settle_and_wake(state, time::now());
+    }
+
     /// Whether there are users who are here, or were told of.
     pub(in crate::channel) fn has_members(&self) -> bool {
         self.state().presence.as_ref().is_some_and(|presence| !presence.members.is_empty())
     }
 
-    /// Returns the number of users who were told of, if the channel tells of users.
+    /// Returns the number of users who were told of, if the channel tells of users and has them
+    /// alone.
     pub(in crate::channel) fn users(&self) -> Option<usize> {
         let state = self.state();
-        state.options.presence.then(|| state.presence.as_ref().map_or(0, |it| it.told))
+        (state.options.presence && !state.history.is_shared())
+            .then(|| state.presence.as_ref().map_or(0, |it| it.told))
     }
 
-    /// Returns the last message, the users who were told of up to it, in the order of their names
-    /// and after one of them, and whether there are more; `None` if the channel counts no users.
-    pub(in crate::channel) fn members(
+    /// Returns the users who were told of, in the order of their names and after one of them;
+    /// `None` if the channel counts no users.
+    ///
+    /// # Errors
+    ///
+    /// The broker that knows them does not answer.
+    pub(in crate::channel) async fn members(
         &self,
         after: Option<&str>,
-    ) -> Option<(u64, Vec<Value>, bool)> {
-        let state = self.state();
-        let page = |presence: &Presence| presence.page(after);
-        let (members, has_more) = state.presence.as_deref().map(page).unwrap_or_default();
-        state.options.presence.then(|| (state.history.last(), members, has_more))
+    ) -> Result<Option<Listed>, Unpublished> {
+        if !self.options().presence {
+            return Ok(None);
+        }
+        match self.shared() {
+            Some(shared) => shared.members(after).await.map(Some),
+            None => {
+                let state = self.state();
+                let last = state.history.last();
+                let none = || Listed { last, ..Listed::default() };
+                Ok(Some(state.presence.as_ref().map_or_else(none, |it| it.page(after, last))))
+            }
+        }
     }
 }
 

@@ -7,6 +7,7 @@
 
 #[cfg(feature = "redis")]
 mod in_redis;
+mod users;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -88,13 +89,16 @@ struct Node {
 
 impl Node {
     fn new(history: usize) -> Node {
+        Node::with(Channel { history, broker: true, ..Channel::default() })
+    }
+
+    fn with(options: Channel) -> Node {
         let report = |event: &superpoll_http::log::Event| {
             if std::env::var_os("SUPERPOLL_SHOW").is_some() {
                 eprintln!("{event:?}");
             }
         };
         let broker = Broker::new(Engine::Redis(broker_config()), Arc::new(report));
-        let options = Channel { history, broker: true, ..Channel::default() };
         let shared = SharedRoute { broker: broker.clone(), host: String::new() };
         let pattern = Pattern::parse(NAME).unwrap();
         let channels = Channels::new(pattern, options, [], Some(shared));

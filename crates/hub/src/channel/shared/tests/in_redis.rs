@@ -4,16 +4,16 @@ use super::*;
 use crate::broker::redis::connector;
 
 /// A server of Redis, for one test.
-struct Redis {
+pub(super) struct Redis {
     process: std::process::Child,
     _folder: tempfile::TempDir,
-    url: String,
+    pub url: String,
     saved: Mutex<Vec<(Vec<u8>, Vec<u8>)>>,
 }
 
 impl Redis {
     /// Starts a server, if it is installed.
-    fn start() -> Option<Redis> {
+    pub(super) fn start() -> Option<Redis> {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("redis.sock");
         let process = std::process::Command::new("redis-server")
