@@ -53,8 +53,20 @@ fn fpm() -> Option<PathBuf> {
     found.pop()
 }
 
+/// php-fpm, which is asked to end: its children would stay if it were killed.
+pub(crate) struct Php(Running);
+
+impl Drop for Php {
+    fn drop(&mut self) {
+        let _ = Command::new("kill").arg(self.0.0.id().to_string()).status();
+        if !std::thread::panicking() {
+            until("php-fpm ends", || self.0.0.try_wait().is_ok_and(|ended| ended.is_some()));
+        }
+    }
+}
+
 /// Starts php-fpm on a socket in a folder, with so many processes.
-pub(crate) fn php(folder: &Path, processes: usize) -> Option<(Running, PathBuf)> {
+pub(crate) fn php(folder: &Path, processes: usize) -> Option<(Php, PathBuf)> {
     let program = fpm()?;
     let socket = folder.join("fpm.sock");
     let config = folder.join("fpm.conf");
@@ -75,13 +87,13 @@ pub(crate) fn php(folder: &Path, processes: usize) -> Option<(Running, PathBuf)>
         command.arg("--allow-to-run-as-root");
     }
     let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let mut running = Running(child);
+    let mut php = Php(Running(child));
     until("php-fpm listens", || {
-        let ended = running.0.try_wait().unwrap();
+        let ended = php.0.0.try_wait().unwrap();
         assert!(ended.is_none(), "php-fpm ended: {ended:?}");
         UnixStream::connect(&socket).is_ok()
     });
-    Some((running, socket))
+    Some((php, socket))
 }
 
 /// A site with scripts.
