@@ -26,7 +26,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use superpoll_http::admin::{
     ChannelQuery, ClientFilter, ConnectionQuery, MOST_LISTED, Operation, Outcome, Refusal,
-    RefusalReason, Report, ServerChange, ServerCommand, ServerState, WeightChange,
+    RefusalReason, Report, ServerChange, ServerCommand, ServerState, UserCommand, WeightChange,
 };
 use superpoll_http::log::Level;
 
@@ -63,6 +63,8 @@ PATCH  /api/upstreams/NAME/servers/ADDRESS   {\"state\": \"up\", \"down\" or \"d
 GET    /api/connections                      ?client=IP[:PORT] &parked=true|false &limit=N
 DELETE /api/connections                      ?client=IP[:PORT]
 GET    /api/channels                         ?after=KEY &limit=N
+DELETE /api/users/NAME                       ?channel=PATH: ends the user's subscriptions
+POST   /api/users/NAME/refresh               ?channel=PATH: the user's clients come again, with the rights of now
 GET    /api/log
 PUT    /api/log                              {\"level\": \"info\", \"notice\", \"warning\", \"error\" or null}
 POST   /api/reload
@@ -99,12 +101,18 @@ pub(crate) fn route(head: &Parts, body: &[u8]) -> Result<Call, Box<Answer>> {
     let (path, query) = (head.uri.path(), head.uri.query().unwrap_or(""));
     let upstream = path.strip_prefix("/api/upstreams/");
     let server = upstream.and_then(|rest| rest.split_once("/servers/"));
+    let user = path.strip_prefix("/api/users/").map(|rest| match rest.strip_suffix("/refresh") {
+        Some(user) => (user, true),
+        None => (rest, false),
+    });
     let allowed = match path {
         "/" | "/api/status" | "/api/snapshot" | "/api/snapshots" => "GET, HEAD",
         "/api/upstreams" | "/api/channels" => "GET, HEAD",
         "/api/reload" | "/api/upgrade" | "/api/drain" | "/api/reopen-logs" => "POST",
         "/api/connections" => "GET, HEAD, DELETE",
         "/api/log" => "GET, HEAD, PUT",
+        _ if user.is_some_and(|(_, is_refresh)| is_refresh) => "POST",
+        _ if user.is_some() => "DELETE",
         _ if server.is_some() => "PATCH, PUT, POST",
         _ if upstream.is_some() => "GET, HEAD",
         _ => {
@@ -135,6 +143,7 @@ pub(crate) fn route(head: &Parts, body: &[u8]) -> Result<Call, Box<Answer>> {
         ("/api/channels", _) => channels(query),
         ("/api/log", _) if is_read => Ok(Operation::Log),
         ("/api/log", _) => log(body),
+        _ if let Some((user, may_return)) = user => end_user(user, query, may_return),
         (_, Some((upstream, server))) => change(upstream, server, body),
         (_, None) => {
             return decoded(upstream.unwrap_or("")).map(Call::Upstream).map_err(invalid);
@@ -285,6 +294,14 @@ fn close(query: &str) -> Result<Operation, String> {
     client.parse().map(Operation::Close)
 }
 
+fn end_user(user: &str, query: &str, may_return: bool) -> Result<Operation, String> {
+    if user.is_empty() {
+        return Err("it is not said which user is meant, expected /api/users/NAME".to_owned());
+    }
+    let [channel] = parameters(query, ["channel"])?;
+    Ok(Operation::EndUser(UserCommand { user: decoded(user)?, channel, may_return }))
+}
+
 fn channels(query: &str) -> Result<Operation, String> {
     let [after, most] = parameters(query, ["after", "limit"])?;
     Ok(Operation::Channels(ChannelQuery { after, limit: limit(most)? }))
@@ -370,6 +387,15 @@ impl From<&Operation> for ApiRequest {
             Operation::Close(client) => {
                 let target = format!("/api/connections?client={}", encoded(&client.to_string()));
                 ApiRequest::new(Method::DELETE, target)
+            }
+            Operation::EndUser(UserCommand { user, channel, may_return }) => {
+                let (method, rest) = match may_return {
+                    true => (Method::POST, "/refresh"),
+                    false => (Method::DELETE, ""),
+                };
+                let channel = channel.as_ref().map(|name| format!("?channel={}", encoded(name)));
+                let channel = channel.unwrap_or_default();
+                ApiRequest::new(method, format!("/api/users/{}{rest}{channel}", encoded(user)))
             }
             Operation::Channels(ChannelQuery { after, limit }) => {
                 let after = after.as_ref().map(|after| format!("&after={}", encoded(after)));
@@ -520,6 +546,16 @@ mod tests {
                 parked: Some(false),
                 limit: 1000,
             }),
+            Operation::EndUser(UserCommand {
+                user: "a/refresh".to_owned(),
+                channel: None,
+                may_return: false,
+            }),
+            Operation::EndUser(UserCommand {
+                user: "ö".to_owned(),
+                channel: Some("/rooms/a b".to_owned()),
+                may_return: true,
+            }),
             Operation::Channels(ChannelQuery { after: None, limit: 1 }),
             Operation::Channels(ChannelQuery { after: Some("a,b/c d&%+ö".to_owned()), limit: 9 }),
             Operation::SetServer(ServerChange {
@@ -609,6 +645,8 @@ mod tests {
             assert!(error.contains(said), "{query}: {error}");
         }
         assert!(close("").unwrap_err().contains("expected client=ADDRESS"));
+        assert!(end_user("", "", false).unwrap_err().contains("expected /api/users/NAME"));
+        assert!(end_user("a", "room=1", false).unwrap_err().contains("expected one of channel"));
         let read = |body: &str| change("a%20b", "unix:/run/x", body.as_bytes());
         let change = |state, weight| {
             let (upstream, server) = ("a b".to_owned(), "unix:/run/x".to_owned());

@@ -3,13 +3,15 @@
 //! They are looked at some at a time, and other tasks of the engine have their turn in between: a
 //! million parked connections are a look of many milliseconds.
 
+use std::rc::Rc;
+
 use futures_lite::future::yield_now;
 use superpoll_http::admin::{
-    ClientFilter, ConnectionList, ConnectionQuery, ConnectionReport, Protocol, Report,
+    ClientFilter, ConnectionList, ConnectionQuery, ConnectionReport, Protocol, Report, UserCommand,
 };
 use superpoll_http::peer::{self, Peer};
 
-use super::local::local_server;
+use super::local::{LocalServer, local_server};
 use super::operations::{ConnectionsOperation, Listing};
 
 /// How many places of connections are looked at in one go.
@@ -51,6 +53,14 @@ pub(super) fn operate(server: u64, operation: ConnectionsOperation) -> Listing {
     match operation {
         ConnectionsOperation::List(query) => Box::pin(list(server, query)),
         ConnectionsOperation::Close(client) => Box::pin(close(server, client)),
+        ConnectionsOperation::EndUser(UserCommand { user, channel, may_return }) => {
+            Box::pin(async move {
+                let end = |local: Rc<LocalServer>| {
+                    local.worker.channels.end_user(&user, channel.as_deref(), may_return)
+                };
+                Report::Closed(local_server(server).map_or(0, end))
+            })
+        }
     }
 }
 

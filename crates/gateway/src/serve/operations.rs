@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 
 use superpoll_http::admin::{
     ClientFilter, ConnectionQuery, LogReport, Operate, Operation, OperationReport, Outcome,
-    Refusal, ReopenedLogs, Report, Settings, Upstreams, merge,
+    Refusal, ReopenedLogs, Report, Settings, Upstreams, UserCommand, merge,
 };
 use superpoll_http::exchange::LocalFuture;
 use superpoll_http::log::{AccessLogSink, ErrorLog, Report as ReportEvent, reopen};
@@ -32,6 +32,7 @@ pub(super) type Listing = Pin<Box<dyn Future<Output = Report> + Send>>;
 pub(super) enum ConnectionsOperation {
     List(ConnectionQuery),
     Close(ClientFilter),
+    EndUser(UserCommand),
 }
 
 /// The parts of a server that operations use.
@@ -214,6 +215,7 @@ impl ServerOperations {
             Operation::Channels(_)
             | Operation::Connections(_)
             | Operation::Close(_)
+            | Operation::EndUser(_)
             | Operation::ReopenLogs => {
                 return None;
             }
@@ -252,6 +254,9 @@ impl Operate for ServerOperations {
                 }
                 Operation::Close(client) => {
                     self.ask(operation, ConnectionsOperation::Close(client)).await
+                }
+                Operation::EndUser(command) => {
+                    self.ask(operation, ConnectionsOperation::EndUser(command)).await
                 }
                 Operation::ReopenLogs => Ok(Report::Reopened(self.reopen_logs().await)),
                 _ => Err(Refusal::invalid("this is no operation on connections")),

@@ -4,9 +4,10 @@ use std::time::Instant;
 
 use serde_json::Value;
 use superpoll_rt::BackendKind;
+use superpoll_test_support::tokens::{SECRET, rule, with_claims};
 use tungstenite::Message;
 
-use crate::clients::{Events, ask, publish, socket, text, until_subscribers};
+use crate::clients::{Events, address, ask, publish, socket, text, until_subscribers};
 use crate::stage::{BACKENDS, Client, PATIENCE, Stage};
 
 fn stage(backend: BackendKind, workers: usize) -> Stage {
@@ -169,4 +170,53 @@ fn channels_are_listed_with_their_subscribers_and_messages_in_pages() {
     }
     let expected: Vec<String> = (0..25).map(|room| format!("/rooms/{room:02}")).collect();
     assert_eq!(found, expected);
+}
+
+#[test]
+fn a_user_is_sent_away_from_all_channels_or_from_one_and_comes_again() {
+    let route = |path: &str| {
+        format!(
+            "[[hosts.routes]]\npath = \"{path}\"\n[hosts.routes.channel]\npresence = true\n\
+             subscribe = \"token\"\n{}\n",
+            rule("")
+        )
+    };
+    let text = format!(
+        "[[listeners]]\naddress = \"127.0.0.1:0\"\n[timeouts]\npark = \"40ms\"\n[[hosts]]\n{}{}\
+         [admin]\naddress = \"127.0.0.1:0\"\n",
+        route("/c"),
+        route("/d/{name}")
+    );
+    let stage = Stage::new(BACKENDS[3], 2, &text);
+    let enter = |path: &str, name: &str| {
+        let claims = serde_json::json!({ "sub": name, "superpoll": { "subscribe": ["*"] } });
+        let token = with_claims(&claims, SECRET);
+        let stream = std::net::TcpStream::connect(address(&stage)).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let url = format!("ws://{}{path}?token={token}", address(&stage));
+        tungstenite::client::client(url, stream).unwrap().0
+    };
+    let close = |socket: &mut tungstenite::WebSocket<std::net::TcpStream>| loop {
+        match socket.read().unwrap() {
+            Message::Close(close) => return u16::from(close.unwrap().code),
+            Message::Text(_) | Message::Ping(_) => {}
+            other => panic!("{other:?}"),
+        }
+    };
+    let ended = |method: &str, path: &str| operate(&stage, method, path)["closed"].clone();
+    let mut ada = ["/c", "/c", "/d/1", "/d/2"].map(|path| enter(path, "ada"));
+    let mut bob = enter("/c", "bob");
+    // Some are parked, and all of them are found.
+    stage.until(|engine| &engine.parked, 5);
+    assert_eq!(ended("DELETE", "/api/users/ada?channel=/d/1"), 1);
+    assert_eq!(close(&mut ada[2]), 1008);
+    assert_eq!(ended("POST", "/api/users/ada/refresh?channel=/c"), 2);
+    assert_eq!([close(&mut ada[0]), close(&mut ada[1])], [1012, 1012]);
+    ada[0] = enter("/c", "ada");
+    assert_eq!(ended("DELETE", "/api/users/ada"), 2);
+    assert_eq!([close(&mut ada[0]), close(&mut ada[3])], [1008, 1008]);
+    assert_eq!(ended("DELETE", "/api/users/nobody"), 0);
+    // Others are not touched.
+    bob.send(Message::Ping(Default::default())).unwrap();
+    while !matches!(bob.read().unwrap(), Message::Pong(_)) {}
 }

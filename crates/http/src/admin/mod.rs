@@ -32,7 +32,7 @@ use futures_lite::future::BoxedLocal;
 
 pub use self::merge::merge;
 pub use self::operation::{ChannelQuery, ClientFilter, ConnectionQuery, MOST_LISTED, Operation};
-pub use self::operation::{ServerChange, ServerCommand, ServerState, WeightChange};
+pub use self::operation::{ServerChange, ServerCommand, ServerState, UserCommand, WeightChange};
 pub use self::report::{
     ChannelList, ChannelReport, CommandOutcome, ConnectionList, ConnectionReport, Covered,
     DrainProgress, HandedOverStatus, LastReload, LogReport, OperationReport, Protocol, Refusal,

@@ -31,6 +31,8 @@ pub enum Operation {
     Close(ClientFilter),
     /// List channels.
     Channels(ChannelQuery),
+    /// End subscriptions of a user.
+    EndUser(UserCommand),
     /// Report the level of the log.
     Log,
     /// Log events of this level and above only; `None`: as the configuration has it.
@@ -47,6 +49,7 @@ impl Operation {
             Operation::Command(_)
             | Operation::SetServer(_)
             | Operation::Close(_)
+            | Operation::EndUser(_)
             | Operation::SetLog(_)
             | Operation::ReopenLogs => true,
             Operation::Status
@@ -96,6 +99,18 @@ pub struct ChannelQuery {
     pub after: Option<String>,
     /// How many are listed at most, by their keys: 1 to [`MOST_LISTED`].
     pub limit: usize,
+}
+
+/// The end of subscriptions of a user, in channels that count users.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UserCommand {
+    /// The name of the user.
+    pub user: String,
+    /// The path of the only channel that is meant. `None`: all channels.
+    pub channel: Option<String>,
+    /// Whether the clients are to come again at once, with the rights that they have now.
+    pub may_return: bool,
 }
 
 /// The connections of a client: all of an IP address, or the one of an address with a port.

@@ -20,6 +20,7 @@ use superpoll_rt::{spawn, yield_now};
 use super::delivery::Broadcast;
 use super::inbox::Inbox;
 use super::local_subscribers::LocalSubscribers;
+use super::mailbox::EndReason;
 use super::message::Message;
 
 /// How many subscribers are served before other tasks have their turn.
@@ -85,6 +86,18 @@ impl ChannelEngine {
     /// Removes the subscribers of a channel.
     pub(super) fn remove(&self, queue_id: u64) {
         self.subscribers.borrow_mut().remove(&queue_id);
+    }
+
+    /// Ends the subscriptions of a user of channels that count users (`presence`), to all channels
+    /// or to those of one name, and returns how many there were. The clients come again with the
+    /// rights that they have now; unless `may_return` is set, they are told that they were sent
+    /// away.
+    pub fn end_user(&self, user: &str, channel: Option<&str>, may_return: bool) -> u64 {
+        let why = if may_return { EndReason::Changed } else { EndReason::Disconnected };
+        let all: Vec<_> = self.subscribers.borrow().values().filter_map(Weak::upgrade).collect();
+        let is_meant =
+            |one: &&Rc<LocalSubscribers>| channel.is_none_or(|name| **one.hub.name() == *name);
+        all.iter().filter(is_meant).map(|one| one.end_user(user, why)).sum()
     }
 
     /// Continues a delivery, to at most `room` subscribers; returns whether there may be more to

@@ -407,13 +407,51 @@ impl LocalSubscribers {
 
     /// Makes all subscribers come again: their rights may have changed.
     pub(super) fn dismiss(self: &Rc<LocalSubscribers>) {
-        for (index, key, form) in self.end_tasks(EndReason::Changed) {
-            let Some(parked) = self.parking_lot.take(key) else { continue };
-            match form {
-                None => self.clone().resume(parked, ResumeReason::TimedOut),
-                Some(form) => self.end_subscriber(index, parked, form, EndReason::Changed),
-            }
+        for index in self.indices() {
+            self.end_one(index, EndReason::Changed);
         }
+    }
+
+    /// Ends the subscribers of a user, and returns how many there were.
+    pub(super) fn end_user(self: &Rc<LocalSubscribers>, name: &str, why: EndReason) -> u64 {
+        let is_of = |index: &usize| self.presence.name(*index).is_some_and(|of| *of == *name);
+        let of_user: Vec<usize> = self.indices().filter(is_of).collect();
+        of_user.iter().filter(|index| self.end_one(**index, why)).count() as u64
+    }
+
+    /// Returns the places of all subscribers.
+    pub(super) fn indices(&self) -> impl Iterator<Item = usize> + use<> {
+        let places: Vec<usize> = self.subscribers.borrow().iter().map(|(place, _)| place).collect();
+        places.into_iter()
+    }
+
+    /// Ends a subscriber, and returns whether it was there. A long-poll is answered without a
+    /// message.
+    pub(super) fn end_one(self: &Rc<LocalSubscribers>, index: usize, why: EndReason) -> bool {
+        let carrier = match self.subscribers.borrow().get(index) {
+            Some(Subscriber { delivery: SubscriberState::Carried(by), .. }) => by.upgrade(),
+            _ => None,
+        };
+        carrier.into_iter().for_each(|by| by.wake());
+        let (key, form) = match self.subscribers.borrow().get(index) {
+            Some(subscriber) => match &subscriber.delivery {
+                SubscriberState::Poll(key) => (*key, None),
+                SubscriberState::Parked { key, form, .. } => (*key, Some(*form)),
+                SubscriberState::Task(mailbox) => {
+                    let is_open = mailbox.ended().is_none();
+                    mailbox.end(why);
+                    return is_open;
+                }
+                SubscriberState::Carried(_) => return false,
+            },
+            None => return false,
+        };
+        let Some(parked) = self.parking_lot.take(key) else { return false };
+        match form {
+            Some(form) => self.end_subscriber(index, parked, form, why),
+            None => self.clone().resume(parked, ResumeReason::TimedOut),
+        }
+        true
     }
 
     pub(super) fn put(&self, mailbox: &Mailbox, message: &Message, options: &Channel) {

@@ -22,8 +22,17 @@ pub(super) enum EndReason {
     Expired,
     /// The rights of the channel have changed.
     Changed,
+    /// An operator, or the application, ends the subscription.
+    Disconnected,
     /// Another channel is in the place of this one, as the log of its messages is another one.
     Replaced,
+}
+
+impl EndReason {
+    /// Whether the client gets and publishes nothing any more from then on.
+    pub(super) fn takes_rights(self) -> bool {
+        matches!(self, EndReason::Expired | EndReason::Changed | EndReason::Disconnected)
+    }
 }
 
 /// The most bytes of the history that are taken over at a time.
@@ -341,7 +350,7 @@ mod tests {
 
     #[test]
     fn a_subscriber_whose_rights_end_does_not_get_the_rest() {
-        for reason in [EndReason::Expired, EndReason::Changed] {
+        for reason in [EndReason::Expired, EndReason::Changed, EndReason::Disconnected] {
             let (mailbox, options) = (Mailbox::default(), options(Slow::Disconnect));
             mailbox.put(message(1, 1), &options);
             mailbox.end(reason);

@@ -329,7 +329,7 @@ impl SocketSession {
         }
         // The grant may have ended since the handshake.
         channels.check_grants();
-        if matches!(channels.ended(), Some(EndReason::Expired | EndReason::Changed)) {
+        if channels.ended().is_some_and(EndReason::takes_rights) {
             session.end_publishing();
         }
         if !read.is_empty() {
@@ -477,6 +477,7 @@ impl SocketSession {
             EndReason::Slow => (CloseCode::Again, "too many messages wait for you"),
             EndReason::Retired => (CloseCode::Away, ""),
             EndReason::Expired => (CloseCode::Policy, "the token has expired"),
+            EndReason::Disconnected => (CloseCode::Policy, "the server ends this subscription"),
             EndReason::Changed => {
                 (CloseCode::Restart, "the rights of a channel have changed; connect again")
             }
@@ -614,7 +615,7 @@ impl SocketSession {
         self.channels.remember(cx);
         for round in 0.. {
             self.channels.check_grants();
-            if matches!(self.channels.ended(), Some(EndReason::Expired | EndReason::Changed)) {
+            if self.channels.ended().is_some_and(EndReason::takes_rights) {
                 self.session.end_publishing();
             }
             self.fill();

@@ -12,12 +12,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use superpoll_http::held::{HeldFor, HeldRecord};
-use superpoll_http::parking_lot::ResumeReason;
 use superpoll_rt::spawn;
 
 use super::{app_socket, stream};
 use crate::channel::form::Form;
-use crate::channel::local_subscribers::{LocalSubscribers, Subscriber, SubscriberState};
+use crate::channel::local_subscribers::{LocalSubscribers, SubscriberState};
 use crate::channel::mailbox::EndReason;
 use crate::channel::moment::Moment;
 
@@ -111,37 +110,11 @@ impl LocalSubscribers {
 
     /// Ends the held connections of routes other than these.
     pub(in crate::channel) fn dismiss_held(self: &Rc<LocalSubscribers>, kept: &HashSet<Arc<str>>) {
-        let places: Vec<usize> = self.subscribers.borrow().iter().map(|(place, _)| place).collect();
-        for index in places {
+        for index in self.indices() {
             let reader = self.reader(index);
             let Some(held) = reader.as_ref().and_then(|reader| reader.held()) else { continue };
             if !kept.contains(&held.route) {
-                self.dismiss_one(index, held);
-            }
-        }
-    }
-
-    fn dismiss_one(self: &Rc<LocalSubscribers>, index: usize, held: &HeldRecord) {
-        let carrier = match self.subscribers.borrow().get(index) {
-            Some(Subscriber { delivery: SubscriberState::Carried(by), .. }) => by.upgrade(),
-            _ => None,
-        };
-        carrier.into_iter().for_each(|by| by.wake());
-        let (key, form) = match self.subscribers.borrow().get(index) {
-            Some(subscriber) => match &subscriber.delivery {
-                SubscriberState::Poll(key) => (*key, None),
-                SubscriberState::Parked { key, form, .. } => (*key, Some(*form)),
-                SubscriberState::Task(mailbox) => return mailbox.end(EndReason::Changed),
-                SubscriberState::Carried(_) => return,
-            },
-            None => return,
-        };
-        let Some(parked) = self.parking_lot.take(key) else { return };
-        match form {
-            Some(form) => self.end_subscriber(index, parked, form, EndReason::Changed),
-            None => {
-                self.remove(index);
-                self.end_held_poll(held, parked, ResumeReason::TimedOut);
+                self.end_one(index, EndReason::Changed);
             }
         }
     }
