@@ -540,6 +540,70 @@ mod tests {
         }
     }
 
+    /// Returns what is told of a user, with the number of users.
+    fn told(store: &Store) -> Vec<String> {
+        let entries = store.entries("a").into_iter();
+        let text = entries.filter_map(|entry| match entry.content {
+            Content::Message(Payload { data, meta, .. }) => {
+                let (data, meta) = (data.to_vec(), meta.unwrap().to_vec());
+                Some([meta, data].map(|part| String::from_utf8(part).unwrap()).concat())
+            }
+            _ => None,
+        });
+        text.collect()
+    }
+
+    #[test]
+    fn users_leave_with_their_last_server_and_with_one_that_is_not_heard_of() {
+        let mut store = Store::new(100_000);
+        let lease = u64::try_from(LEASE.as_millis()).unwrap();
+        let mut token = 0;
+        let mut attend = |server: u64, changes: &[(&str, bool)], users, time| {
+            let mut next = || {
+                token += 1;
+                Token(token)
+            };
+            let change = |(user, is_here): &(&str, bool)| {
+                let (info, token) = (Some("[1]".into()), next());
+                Attendance { user: (*user).into(), info, is_here: *is_here, token }
+            };
+            let changes = changes.iter().map(change).collect();
+            let (log, place, spare) = (options(100), LogPosition::default(), vec![next(), next()]);
+            let attend = Attend { log, place, server, changes, users, spare };
+            let Attended { is_complete, has_more } = store.attend_at(&attend, time).unwrap();
+            (is_complete, has_more, told(&store).len())
+        };
+        assert_eq!(attend(1, &[("ann", true), ("b\"b", true)], 2, 0), (true, false, 2));
+        assert_eq!(attend(2, &[("ann", true), ("cid", true)], 2, 0), (true, false, 3));
+        // A repeated change changes nothing, and a wrong number is noticed.
+        assert_eq!(attend(2, &[("cid", true)], 3, 0), (false, false, 3));
+        assert_eq!(attend(1, &[("ann", false)], 1, 0), (true, false, 3), "the other one has her");
+        assert_eq!(attend(3, &[("dan", true), ("eve", true), ("fay", true)], 3, 0).2, 6);
+        // All were cut off for too long. The first one to come back ends nobody's lease.
+        let late = lease + 1;
+        assert_eq!(attend(1, &[], 1, late), (true, false, 6));
+        assert_eq!(attend(2, &[], 2, late), (true, false, 6));
+        // The third one does not come back; each call tells of as many as it has tokens for.
+        assert_eq!(attend(1, &[], 1, late + 1), (true, true, 8));
+        assert_eq!(attend(1, &[], 1, late + 1), (true, false, 9));
+        let expected = [
+            "{\"event\":\"join\"}{\"user\":\"ann\",\"info\":[1],\"users\":1}",
+            "{\"event\":\"join\"}{\"user\":\"b\\\"b\",\"info\":[1],\"users\":2}",
+            "{\"event\":\"join\"}{\"user\":\"cid\",\"info\":[1],\"users\":3}",
+        ];
+        assert_eq!(told(&store)[..3], expected);
+        let mut left = told(&store).split_off(6);
+        left.sort();
+        let leave = |user, users| {
+            format!("{{\"event\":\"leave\"}}{{\"user\":\"{user}\",\"users\":{users}}}")
+        };
+        assert_eq!(left, [leave("dan", 5), leave("eve", 4), leave("fay", 3)]);
+        let asked = MembersAsked { key: "a".into(), after: Some("ann".into()), count: 1 };
+        let members = store.members(&asked).unwrap();
+        let names: Vec<&str> = members.page.iter().map(|(name, _)| &**name).collect();
+        assert_eq!((names, members.users, members.last), (vec!["b\"b", "cid"], 3, 9));
+    }
+
     #[test]
     fn a_store_comes_back_from_its_bytes() {
         let mut store = Store::new(10_000);

@@ -277,6 +277,34 @@ fn a_successor_tells_only_of_users_who_do_not_come_back() {
     }
 }
 
+/// The broker is told of the end of a user who comes back before it has answered.
+#[test]
+fn one_who_comes_back_while_the_broker_is_told_of_the_end_is_told_again() {
+    let hub = Hub::new(options());
+    hub.state().history.follow();
+    let (queue, ann) = (hub.open(&Arc::default()), Arc::<str>::from("ann"));
+    let changes = || {
+        let (changes, users) = hub.changes(10).unwrap();
+        let names = changes.into_iter().map(|(user, is_here)| (user.name.to_string(), is_here));
+        (names.collect::<Vec<_>>(), users)
+    };
+    let is_known = |is_here| hub.are_known([(&ann, is_here)].into_iter(), true);
+    hub.enter(queue, None, user("ann"));
+    assert_eq!(changes(), (vec![("ann".to_owned(), true)], 1));
+    assert!(!is_known(true));
+    hub.exit(queue, &ann, true);
+    hub.end_graces(later(11));
+    assert_eq!(changes(), (vec![("ann".to_owned(), false)], 0));
+    hub.enter(queue, None, user("ann"));
+    assert!(is_known(false), "there is more to tell");
+    assert_eq!(changes(), (vec![("ann".to_owned(), true)], 1));
+    assert!(!is_known(true));
+    // A broker that has lost users is told of all of them.
+    assert!(hub.are_known([].into_iter(), false));
+    assert_eq!(changes(), (vec![("ann".to_owned(), true)], 1));
+    assert!(events(&hub).is_empty(), "the log tells by itself");
+}
+
 #[test]
 fn nothing_is_told_once_another_server_goes_on() {
     let hub = Hub::new(options());
