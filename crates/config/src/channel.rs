@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::origins::Origins;
 use super::rate::{self, Rate};
-use super::rights::{self, AuthorizeRule, Right, TokenRule};
+use super::rights::{self, AuthorizeRule, CallbackRule, Right, TokenRule};
 use super::scalar;
 use crate::table::table;
 
@@ -78,6 +78,8 @@ table! {
         pub token: Option<Arc<TokenRule>> as "rights::shared" = None,
         /// The servers that decide, where a right is [`Right::Authorize`].
         pub authorize: Option<Arc<AuthorizeRule>> as "rights::shared" = None,
+        /// The servers that are told what happens in the channel. Default: none.
+        pub callbacks: Option<Arc<CallbackRule>> as "rights::shared" = None,
         /// The part that only a hub of Mercure has, if it is one. The configuration has it as an
         /// action of its own.
         #[serde(skip)]

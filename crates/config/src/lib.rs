@@ -104,7 +104,9 @@ pub use self::redirect_target::RedirectTarget;
 pub use self::relay::{Relay, RelayEnd, RelayRoute};
 pub use self::resource::{Place, Resource};
 pub use self::rewrite::{Rewrite, encode_target};
-pub use self::rights::{AuthorizeRule, KeySource, Right, TokenRule, is_private};
+pub use self::rights::{
+    AuthorizeRule, CallbackEvent, CallbackRule, KeySource, Right, TokenRule, is_private,
+};
 pub use self::route_path::{has_parameters, literal_length};
 pub use self::route_table::{RouteTable, TableRoute};
 pub use self::rules::{

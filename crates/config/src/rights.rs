@@ -70,6 +70,45 @@ table! {
     }
 }
 
+/// What an application may be told of a channel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CallbackEvent {
+    /// A user has come.
+    Joined,
+    /// A user has left.
+    Left,
+    /// The first user has come.
+    Occupied,
+    /// The last user has left.
+    Empty,
+    /// A message was published.
+    Published,
+}
+
+impl CallbackEvent {
+    /// Those that tell of users, which a channel must count.
+    pub const OF_USERS: [CallbackEvent; 4] =
+        [CallbackEvent::Joined, CallbackEvent::Left, CallbackEvent::Occupied, CallbackEvent::Empty];
+}
+
+table! {
+    /// The servers that are told what happens in a channel.
+    #[derive(Clone, PartialEq, Eq, Debug)]
+    pub struct CallbackRule {
+        /// The name of one of the upstreams in the configuration.
+        pub upstream: String = String::new(),
+        /// The path that is requested by POST; 2xx takes the events. Default: `/`.
+        pub path: String = "/".to_owned(),
+        /// The secret that requests are signed with.
+        pub key: Option<KeySource> = None,
+        /// What is told. Default: all that tells of users.
+        pub events: Vec<CallbackEvent> = CallbackEvent::OF_USERS.to_vec(),
+        /// How long the answer may take. Default: 5 s.
+        pub timeout: Duration as "scalar::duration" = Duration::from_secs(5),
+    }
+}
+
 impl<'de> Deserialize<'de> for KeySource {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<KeySource, D::Error> {
         let text = String::deserialize(deserializer)?;

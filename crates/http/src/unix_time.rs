@@ -3,7 +3,8 @@
 use std::time::{Duration, SystemTime};
 
 /// Returns the time since 1970; zero if the clock is before.
-pub(crate) fn unix_time() -> Duration {
+#[must_use]
+pub fn unix_time() -> Duration {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }
 

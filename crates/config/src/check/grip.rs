@@ -21,18 +21,7 @@ impl Check<'_> {
         };
         let of_key = key.span();
         let mut key = key.into_inner();
-        match &mut key {
-            KeySource::Text(text) if !text.starts_with("base64:") => {
-                if let Err(what) = TokenKey::secret(text.as_bytes(), false) {
-                    self.wrong(of_key, format!("key is {what}"));
-                }
-            }
-            KeySource::File(path) => {
-                *path = self.resolved(std::mem::take(path));
-                self.needs_secret(of_key, &key);
-            }
-            KeySource::Variable(_) | KeySource::Text(_) => self.needs_secret(of_key, &key),
-        }
+        self.secret(of_key, &mut key);
         if broker.as_ref().is_some_and(|broker| *broker.get_ref()) {
             self.shared_channel(&place);
         }
@@ -79,7 +68,18 @@ impl Check<'_> {
         }
     }
 
-    fn needs_secret(&mut self, place: Range<usize>, key: &KeySource) {
+    /// Checks a secret, and resolves its path.
+    pub(super) fn secret(&mut self, place: Range<usize>, key: &mut KeySource) {
+        match key {
+            KeySource::Text(text) if !text.starts_with("base64:") => {
+                if let Err(what) = TokenKey::secret(text.as_bytes(), false) {
+                    self.wrong(place, format!("key is {what}"));
+                }
+                return;
+            }
+            KeySource::File(path) => *path = self.resolved(std::mem::take(path)),
+            KeySource::Variable(_) | KeySource::Text(_) => {}
+        }
         self.needs(place, Resource::Secret(key.clone()));
     }
 }

@@ -8,7 +8,9 @@ use crate::channel::Channel;
 use crate::mercure::{MERCURE_PATH, Mercure};
 use crate::model::Listener;
 use crate::resource::Resource;
-use crate::rights::{KeySource, Right, TokenRule, is_cookie_name, is_private};
+use crate::rights::{
+    CallbackEvent, CallbackRule, KeySource, Right, TokenRule, is_cookie_name, is_private,
+};
 use crate::token_key::TokenKey;
 
 impl Check<'_> {
@@ -85,6 +87,11 @@ impl Check<'_> {
                         subscribe = \"token\" or \"authorize\"";
             self.wrong(self.within(place, &["presence"]), what);
         }
+        if let Some(rule) = channel.callbacks.take() {
+            let place = self.within(place, &["callbacks"]);
+            let rule = self.callbacks(&place, (*rule).clone(), channel.presence);
+            channel.callbacks = Some(Arc::new(rule));
+        }
         if channel.publish.is_none() {
             self.warn_unless_private(place.clone(), path);
         }
@@ -140,6 +147,36 @@ impl Check<'_> {
             _ => self.needs(key, Resource::TokenKey(token.clone())),
         }
         token
+    }
+
+    fn callbacks(
+        &mut self,
+        place: &Range<usize>,
+        mut rule: CallbackRule,
+        counts_users: bool,
+    ) -> CallbackRule {
+        if rule.upstream.is_empty() {
+            self.missing(place.clone(), "no upstream to tell, expected upstream = NAME");
+        } else {
+            self.known_upstream(self.within(place, &["upstream"]), &rule.upstream);
+        }
+        self.path(self.within(place, &["path"]), &rule.path);
+        let events = self.within(place, &["events"]);
+        if rule.events.is_empty() {
+            self.wrong(events.clone(), "nothing is to be told, expected events as [\"joined\"]");
+        }
+        let of_users = |event: &CallbackEvent| CallbackEvent::OF_USERS.contains(event);
+        if !counts_users && rule.events.iter().any(of_users) {
+            let what = "these events tell of users, whom the channel does not count, expected \
+                        presence = true, or events = [\"published\"]";
+            self.wrong(events, what);
+        }
+        let key = self.within(place, &["key"]);
+        match &mut rule.key {
+            None => self.missing(place.clone(), "requests without a signature, expected key = KEY"),
+            Some(source) => self.secret(key, source),
+        }
+        rule
     }
 
     /// Warns of a channel that is closed to publishers, as it has no right for them.

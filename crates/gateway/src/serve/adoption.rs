@@ -121,14 +121,14 @@ impl Server {
         Server::check(config)?;
         let state = succession.inherit(upgrades)?;
         let PredecessorState { connections, lost, is_orderly, .. } = state;
-        let PredecessorState { channels, tickets, settings, intents, .. } = state;
+        let PredecessorState { channels, callbacks, tickets, settings, intents, .. } = state;
         self.shared.tickets.adopt(&tickets);
         // A supervisor has those of its workers.
         if self.shared.worker.is_none() {
             self.shared.operations.set(settings);
             self.shared.operations.keep_in(succession.clone());
         }
-        let channels = Registry::restore(channels, succession);
+        let channels = Registry::restore(channels, (callbacks, !is_orderly), succession);
         self.current = Arc::new(Generation { channels, ..Generation::default() });
         let stay = |(_, left): &(OwnedFd, ConnectionRecord)| left.stay();
         let stays = connections.iter().filter_map(stay).chain(intents.keys().copied());

@@ -4,6 +4,7 @@
 mod admin;
 mod alive;
 mod authorize;
+mod callbacks;
 mod clients;
 mod cluster;
 mod ending;

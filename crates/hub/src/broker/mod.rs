@@ -246,6 +246,11 @@ impl Broker {
         Token(u128::from(self.tokens.0) << 64 | u128::from(number))
     }
 
+    /// Whether a token is one of this server.
+    pub(crate) fn has_made(&self, token: Token) -> bool {
+        token.0 >> 64 == u128::from(self.tokens.0)
+    }
+
     /// Appends a message. The outcome comes within the time that the configuration gives to a
     /// publication, give or take an attempt; not at all if the server ends before.
     pub(crate) fn publish(

@@ -114,6 +114,11 @@ impl History {
         self.is_shared = true;
     }
 
+    /// Returns the channel as messages name it.
+    pub(super) fn source(&self) -> Source<'_> {
+        Source { epoch: self.epoch, name: &self.name }
+    }
+
     /// Whether other servers have the messages as well.
     pub(super) fn is_shared(&self) -> bool {
         self.is_shared

@@ -12,7 +12,6 @@ use bytes::Bytes;
 use superpoll_config::{Channel, Slow};
 use superpoll_rt::time;
 
-use super::budget::Budget;
 use super::counters::{self, Counters};
 use super::cursor::{Cursor, Question};
 use super::form::{Form, Offsets};
@@ -22,8 +21,9 @@ use super::json_frame::Source;
 use super::mercure::{EARLIEST, update};
 use super::message::{Draft, Message, NameKind, cost};
 use super::moment::Moment;
-use super::presence::{Listed, Presence, Unsettled, is_reserved};
+use super::presence::{Listed, Presence, is_reserved};
 use super::publisher_queue::{PublisherQueue, QUEUE_FACTOR, QueueFull};
+use super::route::RouteParts;
 use super::shared::SharedChannel;
 use crate::broker::Unpublished;
 use crate::succession::records::{MemberRecords, RecordStore};
@@ -94,8 +94,8 @@ struct HubState {
     is_replaced: bool,
     /// The members, if there have been any.
     presence: Option<Box<Presence>>,
-    /// Where the channel is entered while a change of its members is still to come.
-    unsettled: Arc<Unsettled>,
+    /// The parts that it has in common with the other channels of its route, except its budget.
+    parts: RouteParts,
 }
 
 /// A channel: its last messages, and the subscribers of the next.
@@ -112,31 +112,27 @@ impl Hub {
     /// Creates a channel without messages.
     #[must_use]
     pub fn new(options: impl Into<Arc<Channel>>) -> Arc<Hub> {
-        let budget = Arc::new(Budget::new(u64::MAX));
-        Hub::in_route("".into(), options.into(), (budget, Arc::default()))
+        let parts = RouteParts::new(String::new(), u64::MAX);
+        Hub::in_route("".into(), options.into(), parts)
     }
 
     /// Creates a channel of a route, whose bytes count there.
-    pub(super) fn in_route(
-        name: Arc<str>,
-        options: Arc<Channel>,
-        (budget, unsettled): (Arc<Budget>, Arc<Unsettled>),
-    ) -> Arc<Hub> {
+    pub(super) fn in_route(name: Arc<str>, options: Arc<Channel>, parts: RouteParts) -> Arc<Hub> {
         // The epoch differs from that of any hub before a restart, which takes longer than a
         // microsecond, and from that of a channel of the same name before.
         let epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let epoch = u64::try_from(epoch.as_micros()).unwrap_or(u64::MAX);
-        let history = History::new((name.clone(), epoch), Vec::new(), false, budget);
-        Hub::with(name, options, epoch, history, unsettled)
+        let history = History::new((name.clone(), epoch), Vec::new(), false, parts.budget.clone());
+        Hub::with(name, options, epoch, history, parts)
     }
 
     /// Returns the channel that another server had, with the last of its messages, in order and
     /// without gaps. Its subscribers are still to come: it drops no message until they are all here
     /// ([`finish_gathering`](Hub::finish_gathering)).
     pub(crate) fn restore(name: Arc<str>, epoch: u64, messages: Vec<Message>) -> Arc<Hub> {
-        let budget = Arc::new(Budget::new(u64::MAX));
-        let history = History::new((name.clone(), epoch), messages, true, budget);
-        Hub::with(name, Arc::default(), epoch, history, Arc::default())
+        let parts = RouteParts::new(String::new(), u64::MAX);
+        let history = History::new((name.clone(), epoch), messages, true, parts.budget.clone());
+        Hub::with(name, Arc::default(), epoch, history, parts)
     }
 
     /// The same, with the offsets before the first message.
@@ -167,7 +163,7 @@ impl Hub {
         options: Arc<Channel>,
         epoch: u64,
         history: History,
-        unsettled: Arc<Unsettled>,
+        parts: RouteParts,
     ) -> Arc<Hub> {
         let state = HubState {
             options,
@@ -178,7 +174,7 @@ impl Hub {
             is_closed: false,
             is_replaced: false,
             presence: None,
-            unsettled,
+            parts,
         };
         let (state, counters) = (Mutex::new(state), Counters::default());
         Arc::new(Hub { name, epoch, state, counters, shared: OnceLock::new() })
@@ -228,10 +224,19 @@ impl Hub {
     }
 
     /// Makes the channel one of a route, where the bytes of its messages count.
-    pub(super) fn belong_to(&self, budget: &Arc<Budget>, unsettled: &Arc<Unsettled>) {
+    pub(super) fn belong_to(&self, parts: &RouteParts) {
         let mut state = self.state();
-        state.history.count_in(budget);
-        state.unsettled = unsettled.clone();
+        state.history.count_in(&parts.budget);
+        state.parts = parts.clone();
+    }
+
+    /// Tells the application of the last message again: the server before may have ended before it
+    /// had done so.
+    pub(super) fn tell_last_again(&self) {
+        let state = self.state();
+        if let Some(last) = state.history.last_kept() {
+            state.tell_application(last);
+        }
     }
 
     /// Takes no more messages: another server continues with the channel.
@@ -514,12 +519,29 @@ impl HubState {
     /// Returns its number, and adds the tasks to wake.
     fn append(&mut self, draft: Draft, wakers: &mut Vec<Waker>) -> u64 {
         let length = self.options.history;
-        self.append_and_keep(draft, length, wakers)
+        self.append_and_keep((draft, true), length, wakers)
     }
 
-    /// The same, if another number of messages is kept than the configuration says.
-    fn append_and_keep(&mut self, draft: Draft, length: usize, wakers: &mut Vec<Waker>) -> u64 {
+    /// Notes for the application what a message stands for.
+    fn tell_application(&self, message: &Message) {
+        if let Some(rule) = &self.options.callbacks {
+            let source = self.history.source();
+            self.parts.callbacks.note(rule, self.options.presence, source, message);
+        }
+    }
+
+    /// The same, if another number of messages is kept than the configuration says, and perhaps
+    /// another server has caused the message.
+    fn append_and_keep(
+        &mut self,
+        (draft, is_own): (Draft, bool),
+        length: usize,
+        wakers: &mut Vec<Waker>,
+    ) -> u64 {
         let message = self.history.number(draft);
+        if is_own {
+            self.tell_application(&message);
+        }
         let id = message.id;
         for queue in &mut self.queues {
             if queue.subscribers > 0 {
@@ -737,18 +759,20 @@ impl Hub {
     pub(in crate::channel) fn of_log(
         name: Arc<str>,
         options: Arc<Channel>,
-        (budget, unsettled): (Arc<Budget>, Arc<Unsettled>),
+        parts: RouteParts,
         (epoch, after): (u64, u64),
     ) -> Arc<Hub> {
+        let budget = parts.budget.clone();
         let mut history = History::new((name.clone(), epoch), Vec::new(), false, budget);
         history.begin_after(after);
-        Hub::with(name, options, epoch, history, unsettled)
+        Hub::with(name, options, epoch, history, parts)
     }
 
     /// Appends the message with the next number of a log, as far as there is room for it.
     ///
-    /// `false` if the channel takes no more messages.
-    pub(in crate::channel) fn apply(&self, draft: Draft) -> bool {
+    /// `is_own` says whether this server has caused it. `false` if the channel takes no more
+    /// messages.
+    pub(in crate::channel) fn apply(&self, draft: Draft, is_own: bool) -> bool {
         let mut wakers = Vec::new();
         let mut state = self.state();
         let state_now = &mut *state;
@@ -758,7 +782,7 @@ impl Hub {
         // Other servers have it in any case. If there is no room, it is not kept here.
         let has_room = state_now.history.make_room(draft.cost());
         let length = if has_room { state_now.options.history } else { 0 };
-        state_now.append_and_keep(draft, length, &mut wakers);
+        state_now.append_and_keep((draft, is_own), length, &mut wakers);
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
         true

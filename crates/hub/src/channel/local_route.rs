@@ -12,7 +12,9 @@ use superpoll_http::authority;
 use superpoll_http::head::Head;
 use superpoll_http::peer::Peer;
 use superpoll_http::rules::RouteRules;
+use superpoll_rt::spawn;
 
+use super::callbacks;
 use super::engine::ChannelEngine;
 use super::hub::Hub;
 use super::local_subscribers::LocalSubscribers;
@@ -36,6 +38,8 @@ pub struct LocalRoute {
     /// By the address of their channel, which they hold.
     subscribers: RefCell<HashMap<usize, Weak<LocalSubscribers>>>,
     is_retired: Cell<bool>,
+    /// A task tells the application of the channels, or waits for its turn.
+    tells: Cell<bool>,
 }
 
 /// Returns the key of a channel.
@@ -54,8 +58,37 @@ impl LocalRoute {
         let (subscribers, is_retired) = (RefCell::default(), Cell::new(false));
         let rights = RefCell::new(rights);
         let (rules, hsts) = (RefCell::new(rules), RefCell::default());
-        let held = RefCell::default();
-        Rc::new(LocalRoute { channels, rights, rules, hsts, engine, held, subscribers, is_retired })
+        let (held, tells) = (RefCell::default(), Cell::new(false));
+        let route = Rc::new(LocalRoute {
+            channels,
+            rights,
+            rules,
+            hsts,
+            engine,
+            held,
+            subscribers,
+            is_retired,
+            tells,
+        });
+        route.begin_callbacks();
+        route
+    }
+
+    /// Begins to tell the application of the channels, if it is to be told.
+    fn begin_callbacks(self: &Rc<LocalRoute>) {
+        let rights = self.rights();
+        if rights.callback_sender().is_some() && !self.tells.replace(true) {
+            let (route, callbacks) = (Rc::downgrade(self), self.channels.callbacks().clone());
+            let report = rights.report().clone();
+            let tells = async move {
+                callbacks::run(route.clone(), callbacks, report).await;
+                if let Some(route) = route.upgrade() {
+                    route.tells.set(false);
+                    route.begin_callbacks();
+                }
+            };
+            spawn(tells).detach();
+        }
     }
 
     /// Returns the rights of clients.
@@ -94,11 +127,12 @@ impl LocalRoute {
     }
 
     /// Changes the rights of clients. If they are other ones, all subscribers have to come again.
-    pub fn change(&self, rights: Rc<Rights>) {
+    pub fn change(self: &Rc<LocalRoute>, rights: Rc<Rights>) {
         let before = self.rights.replace(rights.clone());
         if !before.is_like(&rights) {
             self.dismiss();
         }
+        self.begin_callbacks();
     }
 
     /// Makes all subscribers come again.

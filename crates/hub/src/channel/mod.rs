@@ -36,6 +36,7 @@
 
 mod budget;
 mod by_channel;
+mod callbacks;
 pub mod carrier;
 mod counters;
 mod cursor;

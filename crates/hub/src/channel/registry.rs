@@ -13,7 +13,7 @@ use super::hub::Hub;
 use super::pattern::Pattern;
 use super::route::{Channels, SharedRoute};
 use crate::broker::Brokers;
-use crate::succession::records::MemberRecords;
+use crate::succession::records::{CALLBACKS, CallbackRecord, MemberRecords, RecordStore};
 use crate::succession::{self, Succession};
 
 /// A channel, with the route that it belongs to.
@@ -46,6 +46,10 @@ pub struct Registry {
     routes: HashMap<(String, String), Arc<Channels>>,
     /// Channels of another server that no route has taken up yet.
     restored: Vec<Restored>,
+    /// The events of another server that applications are still to be told, and whether they may
+    /// lack the last one of each channel.
+    callbacks: Vec<(u64, CallbackRecord)>,
+    crashed: bool,
     /// The engines that keep the messages of channels that other processes have as well.
     brokers: Brokers,
 }
@@ -74,7 +78,14 @@ fn names(host: &Host) -> impl Iterator<Item = &str> {
 
 impl Registry {
     /// Restores the channels that another server had.
-    pub fn restore(channels: Vec<succession::Channel>, by: &Arc<Succession>) -> Registry {
+    ///
+    /// `callbacks` are the events that applications are still to be told; if the other server has
+    /// `crashed`, they may lack the last one of each channel.
+    pub fn restore(
+        channels: Vec<succession::Channel>,
+        (callbacks, crashed): (Vec<(u64, CallbackRecord)>, bool),
+        by: &Arc<Succession>,
+    ) -> Registry {
         let mut restored = Vec::new();
         for channel in channels {
             let Some((_, path)) = channel.names.first() else { continue };
@@ -93,7 +104,7 @@ impl Registry {
                 members: channel.members,
             });
         }
-        Registry { restored, ..Registry::default() }
+        Registry { restored, callbacks, crashed, ..Registry::default() }
     }
 
     /// Returns the engines that keep the messages of channels that other processes have as well.
@@ -140,6 +151,12 @@ impl Registry {
                 by.forget_channel(space);
             }
         }
+        for (record, kept) in &before.callbacks {
+            // No route has it any more.
+            if !routes.iter().any(|channels| channels.callbacks().is_of(kept)) {
+                by.keep(CALLBACKS, *record, &[]);
+            }
+        }
         for channels in routes {
             let hosts = self.routes.iter().filter(|(_, other)| Arc::ptr_eq(other, channels));
             channels.record_in(by, hosts.map(|((host, _), _)| host.clone()).collect());
@@ -169,7 +186,7 @@ impl Registry {
                         && **restored.hub.name() == *path
                 };
                 let restored = self.restored.iter().filter(is_log).map(Restored::parts);
-                Some(Channels::new(pattern, options, restored, shared))
+                Some(Channels::new(path.clone(), pattern, options, restored, shared))
             });
             if let Some(channels) = channels {
                 next.routes.insert((grip::HOST.to_owned(), path), channels);
@@ -190,7 +207,14 @@ impl Registry {
                     // The check of the configuration has accepted the pattern.
                     let pattern = Pattern::parse(&route.path).ok()?;
                     let restored = self.restored_for(host, &pattern, is_hub);
-                    Some(Channels::new(pattern, options.clone(), restored, shared.clone()))
+                    let name = format!("{}{}", host.names.first().map_or("", |it| it), route.path);
+                    let options = options.clone();
+                    let channels = Channels::new(name, pattern, options, restored, shared.clone());
+                    channels.callbacks().restore(&self.callbacks);
+                    if self.crashed && shared.is_none() {
+                        channels.all().iter().for_each(|hub| hub.tell_last_again());
+                    }
+                    Some(channels)
                 });
                 let Some(channels) = channels else { continue };
                 for name in names(host) {
@@ -452,7 +476,7 @@ mod tests {
                 offsets: Offsets::default(),
                 members: Vec::new(),
             };
-            let restored = Registry::restore(vec![channel], &by).next(&of(is));
+            let restored = Registry::restore(vec![channel], Default::default(), &by).next(&of(is));
             assert_eq!(restored.find("a", PATH).unwrap().last(), u64::from(was == is));
         }
         by.end();

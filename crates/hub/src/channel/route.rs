@@ -22,6 +22,7 @@ use superpoll_config::Channel;
 use superpoll_rt::time::{self, timeout};
 
 use super::budget::Budget;
+use super::callbacks::Callbacks;
 use super::counters::Figures;
 use super::grip::Sequences;
 use super::hub::Hub;
@@ -125,12 +126,29 @@ thread_local! {
     pub static VISITED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
+/// The parts that all channels of a route have in common.
+#[derive(Clone)]
+pub(super) struct RouteParts {
+    pub budget: Arc<Budget>,
+    /// The channels whose members are about to change.
+    pub unsettled: Arc<Unsettled>,
+    pub callbacks: Arc<Callbacks>,
+}
+
+impl RouteParts {
+    /// Returns the parts of a route of this name, whose channels keep at most so many bytes.
+    pub(super) fn new(name: String, most_bytes: u64) -> RouteParts {
+        let (budget, callbacks) = (Budget::new(most_bytes), Callbacks::new(name));
+        let (budget, callbacks) = (Arc::new(budget), Arc::new(callbacks));
+        RouteParts { budget, unsettled: Arc::default(), callbacks }
+    }
+}
+
 /// The channels of a route.
 pub struct Channels {
     pattern: Pattern,
-    budget: Arc<Budget>,
-    /// The channels whose members are about to change.
-    unsettled: Arc<Unsettled>,
+    /// The parts that all channels of the route have in common.
+    parts: RouteParts,
     /// The active subscriptions, where they are reported.
     pub(super) subscriptions: Subscriptions,
     publish_limits: Arc<PublishLimits>,
@@ -145,13 +163,13 @@ impl Channels {
     /// Creates the channels of a route. A path without parameters has its channel at once, unless
     /// its log has to be read first, and keeps it; `restored` are channels that another server had.
     pub(super) fn new(
+        name: String,
         pattern: Pattern,
         options: Channel,
         restored: impl IntoIterator<Item = (Arc<Hub>, MemberRecords)>,
         shared: Option<SharedRoute>,
     ) -> Arc<Channels> {
-        let budget = Arc::new(Budget::new(most_bytes(&pattern, &options)));
-        let unsettled = Arc::new(Unsettled::default());
+        let parts = RouteParts::new(name, most_bytes(&pattern, &options));
         let publish_limits = Arc::new(PublishLimits::new(options.publish_rate));
         let options = Arc::new(options);
         let mut state = State {
@@ -167,14 +185,13 @@ impl Channels {
         for (hub, members) in restored {
             hub.restore_members(members, shared.is_some());
             hub.change(options.clone());
-            hub.belong_to(&budget, &unsettled);
+            hub.belong_to(&parts);
             state.looks.push_back((Moment::now(), hub.name().clone()));
             state.hubs.insert(hub.name().clone(), hub);
         }
         if !pattern.has_parameters() && shared.is_none() {
             let name: Arc<str> = pattern.text().into();
-            let parts = (budget.clone(), unsettled.clone());
-            let new = || Hub::in_route(name.clone(), options, parts);
+            let new = || Hub::in_route(name.clone(), options, parts.clone());
             state.hubs.entry(name.clone()).or_insert_with(new);
         }
         if !pattern.has_parameters() {
@@ -184,8 +201,7 @@ impl Channels {
         let sequences = Mutex::default();
         let channels = Arc::new(Channels {
             pattern,
-            budget,
-            unsettled,
+            parts,
             subscriptions,
             publish_limits,
             sequences,
@@ -211,9 +227,9 @@ impl Channels {
         shared.follow(hub.options().message_bytes);
     }
 
-    /// Returns the parts that all channels of the route have in common.
-    fn parts(&self) -> (Arc<Budget>, Arc<Unsettled>) {
-        (self.budget.clone(), self.unsettled.clone())
+    /// Returns the events that the application is to be told.
+    pub(super) fn callbacks(&self) -> &Arc<Callbacks> {
+        &self.parts.callbacks
     }
 
     /// Whether the channels have the same logs.
@@ -289,7 +305,7 @@ impl Channels {
     /// its name on the list.
     fn enter(&self, state: &mut State, name: &Arc<str>, place: (u64, u64)) -> Arc<Hub> {
         let options = state.options.clone();
-        let hub = Hub::of_log(name.clone(), options, self.parts(), place);
+        let hub = Hub::of_log(name.clone(), options, self.parts.clone(), place);
         if state.is_closed {
             hub.hand_over();
         }
@@ -364,7 +380,7 @@ impl Channels {
             return Ok(hub.clone());
         }
         self.has_room(&state)?;
-        let hub = Hub::in_route(name.clone(), state.options.clone(), self.parts());
+        let hub = Hub::in_route(name.clone(), state.options.clone(), self.parts.clone());
         if state.is_closed {
             hub.hand_over();
         }
@@ -390,7 +406,7 @@ impl Channels {
     /// Applies another configuration.
     pub(super) fn change(&self, options: Channel) {
         let options = Arc::new(options);
-        self.budget.change(most_bytes(&self.pattern, &options));
+        self.parts.budget.change(most_bytes(&self.pattern, &options));
         self.publish_limits.change(options.publish_rate);
         if let Some(SharedRoute { broker, .. }) = &self.shared {
             broker.allow(options.message_bytes);
@@ -405,6 +421,7 @@ impl Channels {
     /// Records the channels for a successor from now on.
     pub(super) fn record_in(&self, by: &Arc<Succession>, hosts: Vec<String>) {
         let recording = Recording { by: by.clone(), hosts, is_hub: self.is_hub() };
+        self.parts.callbacks.record_in(by.clone());
         let mut state = self.state();
         state.hubs.values().for_each(|hub| recording.record(hub));
         state.recording = Some(recording);
@@ -425,6 +442,7 @@ impl Channels {
         let mut state = self.state();
         state.is_closed = true;
         state.hubs.values().for_each(|hub| hub.hand_over());
+        self.parts.callbacks.hand_over();
     }
 
     /// Notes that all subscribers that another server had are here.
@@ -483,7 +501,7 @@ impl Channels {
 
     /// Makes those users leave whose grace is over.
     pub(super) fn end_graces(&self, now: Instant) {
-        for hub in self.unsettled.take().iter().filter_map(Weak::upgrade) {
+        for hub in self.parts.unsettled.take().iter().filter_map(Weak::upgrade) {
             hub.end_graces(now);
         }
     }
@@ -577,7 +595,7 @@ mod tests {
     use crate::channel::message::{Draft, Meta};
 
     fn channels(options: Channel) -> Arc<Channels> {
-        Channels::new(Pattern::parse("/rooms/{room}").unwrap(), options, [], None)
+        Channels::new(String::new(), Pattern::parse("/rooms/{room}").unwrap(), options, [], None)
     }
 
     fn options(idle: u64, max_channels: usize) -> Channel {
@@ -642,7 +660,7 @@ mod tests {
         assert_eq!(a.since(Some(super::super::Cursor { id: 0, epoch: None })).messages.len(), 1);
         drop(a);
         channels.drop_idle(time::now() + Duration::from_secs(9));
-        assert_eq!(channels.budget.used(), 0);
+        assert_eq!(channels.parts.budget.used(), 0);
         // Its counts stay with the route.
         assert_eq!(channels.figures().published, 2);
         assert_eq!(b.publish(vec![0; 600]), Some(1));
@@ -652,7 +670,7 @@ mod tests {
     #[test]
     fn one_channel_alone_is_always_there() {
         let pattern = Pattern::parse("/news").unwrap();
-        let channels = Channels::new(pattern, options(1, 1), [], None);
+        let channels = Channels::new(String::new(), pattern, options(1, 1), [], None);
         assert_eq!(&**channels.find("/news").unwrap().name(), "/news");
         channels.drop_idle(time::now() + Duration::from_secs(100));
         assert!(channels.find("/news").is_some());

@@ -262,7 +262,7 @@ impl SharedChannel {
                 let next = Position { epoch: place.at.epoch, id: place.at.id + 1 };
                 let before = Position { id: at.id.saturating_sub(1), ..at };
                 let hub = if at == next { hub } else { self.restart(&hub, before)? };
-                if !hub.apply(draft) {
+                if !hub.apply(draft, token.is_some_and(|token| self.broker.has_made(token))) {
                     return None;
                 }
                 hub

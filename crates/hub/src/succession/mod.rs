@@ -54,8 +54,8 @@ use zeroize::Zeroizing;
 use crate::channel::Offsets;
 use crate::channel::message::Message;
 use records::{
-    CHANNELS, ChannelRecord, INTENTS, MemberRecord, MemberRecords, ORDERLY, RecordStore, SERVER,
-    SETTINGS, TICKETS, WriteIntent, decode_message, member_slot,
+    CALLBACKS, CHANNELS, CallbackRecord, ChannelRecord, INTENTS, MemberRecord, MemberRecords,
+    ORDERLY, RecordStore, SERVER, SETTINGS, TICKETS, WriteIntent, decode_message, member_slot,
 };
 
 pub mod records;
@@ -107,6 +107,8 @@ pub struct PredecessorState {
     pub tickets: Zeroizing<Vec<u8>>,
     /// The settings of operators.
     pub settings: Settings,
+    /// The events that applications are still to be told, by their records.
+    pub callbacks: Vec<(u64, CallbackRecord)>,
     /// The write intents of connections with subscribers on streams of HTTP/2, by the numbers of
     /// their stays.
     pub intents: HashMap<u64, WriteIntent>,
@@ -395,6 +397,11 @@ impl PredecessorState {
             }
             if space == INTENTS {
                 predecessor.intents.extend(WriteIntent::decode(&bytes).map(|intent| (id, intent)));
+                continue;
+            }
+            if space == CALLBACKS {
+                let kept = CallbackRecord::decode(&bytes).map(|kept| (id, kept));
+                predecessor.callbacks.extend(kept);
                 continue;
             }
             if space == CHANNELS {

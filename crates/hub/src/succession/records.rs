@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::channel::Offsets;
@@ -16,6 +17,9 @@ pub(crate) const SERVER: u64 = u64::MAX;
 
 /// The space of the records of write intents.
 pub(crate) const INTENTS: u64 = u64::MAX - 1;
+
+/// The space of the records of events that applications are still to be told.
+pub(crate) const CALLBACKS: u64 = u64::MAX - 2;
 
 /// The record that says that a server came to rest before it left its connections.
 pub(crate) const ORDERLY: u64 = 0;
@@ -103,6 +107,26 @@ impl MemberRecord {
 
     pub(crate) fn decode(bytes: &[u8]) -> Option<MemberRecord> {
         postcard::from_bytes(bytes.strip_prefix(&MEMBER)?).ok()
+    }
+}
+
+/// The record of an event that an application is still to be told.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct CallbackRecord {
+    /// The name of the route.
+    pub(crate) route: String,
+    /// The event, in JSON.
+    pub(crate) json: Bytes,
+}
+
+impl CallbackRecord {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        // No field can be refused.
+        postcard::to_stdvec(self).unwrap_or_default()
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Option<CallbackRecord> {
+        postcard::from_bytes(bytes).ok()
     }
 }
 

@@ -2,6 +2,7 @@
 //! or a crash of a server.
 
 mod broker;
+mod callbacks;
 pub(crate) mod crowd;
 mod encrypted;
 mod held;

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use bytes::{Bytes, BytesMut};
 use http::header::{HeaderName, VIA};
 use http::response::Parts;
-use http::{HeaderMap, Request, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use http_body::Body as _;
 use superpoll_http1::{Asked, Framing};
 
@@ -16,7 +16,9 @@ use super::lost::LimitTimer;
 use super::{Forwarder, client_head};
 use crate::answers::Additions;
 use crate::exchange::Exchange;
+use crate::peer::Peer;
 use crate::progress::{Passed, Progress};
+use crate::trace::RequestTrace;
 use crate::upstream::client::Apart;
 use crate::upstream::fields;
 use crate::upstream::heads::{self, Changes, ClientFacts};
@@ -49,8 +51,6 @@ impl Forwarder {
         about: &Request<B>,
         exchange: &Exchange,
     ) -> Result<ServerAnswer, StatusCode> {
-        let peer = exchange.peer();
-        let client = peer.client.map(|client| client.ip());
         let trace = exchange.trace.clone();
         if let Some(trace) = &trace {
             if trace.is_loop() {
@@ -66,15 +66,48 @@ impl Forwarder {
         let (mut head, ()) = Request::new(()).into_parts();
         head.headers = headers;
         let host = fields::host(about.uri(), about.headers());
+        self.send(path, (head, &[]), (host.as_ref(), exchange.peer()), trace).await
+    }
+
+    /// Tells a server something, by `POST` of a path with these fields and this body.
+    ///
+    /// # Errors
+    ///
+    /// No server answers; the reason was reported.
+    pub async fn tell(
+        &self,
+        path: &str,
+        headers: HeaderMap,
+        body: &[u8],
+    ) -> Result<ServerAnswer, StatusCode> {
+        let (mut head, ()) = Request::new(()).into_parts();
+        (head.method, head.headers) = (Method::POST, headers);
+        self.send(path, (head, body), (None, &Peer::default()), None).await
+    }
+
+    async fn send(
+        &self,
+        path: &str,
+        (head, body): (http::request::Parts, &[u8]),
+        (host, peer): (Option<&HeaderValue>, &Peer),
+        trace: Option<Rc<RequestTrace>>,
+    ) -> Result<ServerAnswer, StatusCode> {
+        let client = peer.client.map(|client| client.ip());
+        let framing = match head.method {
+            Method::GET => Framing::None,
+            _ => Framing::Length(body.len() as u64),
+        };
         let facts = ClientFacts::new(client, peer.is_encrypted, peer.certificate());
         let changes = Changes { trace: trace.as_deref(), ..Changes::default() };
-        let about = (path, host.as_ref(), None);
+        let about = (path, host, None);
         let of_client =
-            client_head(&head, about, (Framing::None, false)).ok_or(StatusCode::BAD_GATEWAY)?;
+            client_head(&head, about, (framing, false)).ok_or(StatusCode::BAD_GATEWAY)?;
         let mut bytes = Vec::new();
         let _ = heads::request(&of_client, &facts, changes, &mut bytes);
         let len = bytes.len();
+        bytes.extend_from_slice(body);
         let mut request = ServerRequest {
+            body: body.len() as u64,
             repeats: true,
             lacks_host: host.is_none(),
             addresses: self.addresses_of(peer),

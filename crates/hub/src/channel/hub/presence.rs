@@ -64,7 +64,7 @@ impl Hub {
             && presence.is_unsettled()
             && !std::mem::replace(&mut presence.is_listed, true)
         {
-            state.unsettled.enter(Arc::downgrade(self));
+            state.parts.unsettled.enter(Arc::downgrade(self));
         }
         let has_news = state.presence.as_mut().is_some_and(|it| it.next_untold().is_some());
         let is_open = state.options.presence && !state.is_closed;

@@ -39,6 +39,7 @@ use std::time::Duration;
 use http::header::ORIGIN;
 use http::{Request, Response};
 use ring::digest::{SHA256, digest};
+use ring::hmac;
 use serde_json::Value;
 use superpoll_config::{Action as RouteAction, Channel, Config, Rate, Right, TokenRule};
 use superpoll_http::body::Body;
@@ -47,12 +48,13 @@ use superpoll_http::exchange::Exchange;
 use superpoll_http::grant::{Grant, RightsMark, Use};
 use superpoll_http::log::{Event, Level, RateLimited, Report, others};
 use superpoll_http::telemetry::guard;
-use superpoll_http::token::{Claims, KeyError, Verifier};
+use superpoll_http::token::{Claims, KeyError, Verifier, read_secret};
 use superpoll_http::upstream::Group;
 
 use self::authorizer::{Authorizer, Verdict};
 use self::refusal::Refusal;
 use self::source::Found;
+use super::callbacks::CallbackSender;
 use super::presence::User;
 use super::route::Channels;
 
@@ -79,6 +81,8 @@ pub struct ChannelKeyError {
 pub struct SharedRights {
     options: Channel,
     tokens: Option<Tokens>,
+    /// The secret by which the application knows who tells it of the channel.
+    callback_key: Option<hmac::Key>,
     mark: RightsMark,
     report: Report,
     refusals: RateLimited,
@@ -97,8 +101,11 @@ impl SharedRights {
             Ok(Tokens { rule, verifier })
         });
         let tokens = tokens.transpose()?;
+        let key = options.callbacks.as_ref().and_then(|rule| rule.key.as_ref());
+        let secret = key.map(read_secret).transpose()?;
         Ok(Arc::new(SharedRights {
             options: options.clone(),
+            callback_key: secret.map(|secret| hmac::Key::new(hmac::HMAC_SHA256, &secret)),
             mark: mark(options, tokens.as_ref()),
             tokens,
             report: report.clone(),
@@ -161,6 +168,7 @@ fn mark(options: &Channel, tokens: Option<&Tokens>) -> RightsMark {
 pub struct Rights {
     shared: Arc<SharedRights>,
     authorizer: Option<Authorizer>,
+    callbacks: Option<Rc<CallbackSender>>,
 }
 
 /// A client that may do what it asks for.
@@ -212,17 +220,31 @@ impl Rights {
             let group = groups.get(&rule.upstream)?;
             Some(Authorizer::new(group, rule, &config.timeouts))
         });
-        Rc::new(Rights { shared: shared.clone(), authorizer })
+        let callbacks = shared.options.callbacks.as_ref().and_then(|rule| {
+            let (group, key) = (groups.get(&rule.upstream)?, shared.callback_key.clone()?);
+            Some(Rc::new(CallbackSender::new(group, rule, key, &config.timeouts)))
+        });
+        Rc::new(Rights { shared: shared.clone(), authorizer, callbacks })
+    }
+
+    /// Returns the way to the application that is told of the channels.
+    pub(super) fn callback_sender(&self) -> Option<Rc<CallbackSender>> {
+        self.callbacks.clone()
+    }
+
+    /// Returns where events of the server are reported.
+    pub(super) fn report(&self) -> &Report {
+        &self.shared.report
     }
 
     /// Returns the rights of a log of items. Its subscribers are those that an application admits.
     pub fn of_log(log: &Channels, report: &Report) -> Rc<Rights> {
         let options = (*log.options()).clone();
         let mark = mark(&options, None);
-        let (report, tokens) = (report.clone(), None);
+        let (report, tokens, callback_key) = (report.clone(), None, None);
         let (refusals, floods) = (RateLimited::new(REFUSALS), RateLimited::new(REFUSALS));
-        let shared = SharedRights { options, tokens, mark, report, refusals, floods };
-        Rc::new(Rights { shared: Arc::new(shared), authorizer: None })
+        let shared = SharedRights { options, tokens, callback_key, mark, report, refusals, floods };
+        Rc::new(Rights { shared: Arc::new(shared), authorizer: None, callbacks: None })
     }
 
     /// Whether the same clients have the same rights.

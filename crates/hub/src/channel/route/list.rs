@@ -94,7 +94,8 @@ mod tests {
             max_channels: NonZeroUsize::new(10_000).unwrap(),
             ..Channel::default()
         };
-        let channels = Channels::new(Pattern::parse(path).unwrap(), options, [], None);
+        let channels =
+            Channels::new(String::new(), Pattern::parse(path).unwrap(), options, [], None);
         for number in 0..count {
             channels.channel(&format!("/rooms/{number}").into()).unwrap();
         }

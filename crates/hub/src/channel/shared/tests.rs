@@ -101,7 +101,7 @@ impl Node {
         let broker = Broker::new(Engine::Redis(broker_config()), Arc::new(report));
         let shared = SharedRoute { broker: broker.clone(), host: String::new() };
         let pattern = Pattern::parse(NAME).unwrap();
-        let channels = Channels::new(pattern, options, [], Some(shared));
+        let channels = Channels::new(String::new(), pattern, options, [], Some(shared));
         Node { broker, channels }
     }
 }
