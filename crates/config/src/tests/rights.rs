@@ -98,6 +98,33 @@ fn mistakes_in_rights_have_their_places() {
             75,
             "\"may\" is no path of a URL",
         ),
+        ("{ presence = true }".to_owned(), 24, "presence counts users, and nothing says who"),
+        (
+            "{ callbacks = { key = \"env:K\", events = [\"published\"] } }".to_owned(),
+            25,
+            "no upstream",
+        ),
+        (
+            "{ callbacks = { upstream = \"app\", events = [\"published\"] } }".to_owned(),
+            25,
+            "requests without a signature",
+        ),
+        (
+            "{ callbacks = { upstream = \"app\", key = \"short\", events = [\"published\"] } }"
+                .to_owned(),
+            51,
+            "key is a secret of 5 bytes, expected at least 32",
+        ),
+        (
+            format!("{{ callbacks = {{ upstream = \"app\", {key}, events = [\"left\"] }} }}"),
+            96,
+            "these events tell of users, whom the channel does not count",
+        ),
+        (
+            format!("{{ callbacks = {{ upstream = \"app\", {key}, events = [] }} }}"),
+            96,
+            "nothing is to be told",
+        ),
     ] {
         let found = blamed(&with("127.0.0.1:1", &channel));
         let [(line, at, what)] = found.as_slice() else { panic!("{channel}: {found:?}") };

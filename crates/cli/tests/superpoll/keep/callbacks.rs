@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 
 use serde_json::Value;
 use superpoll_test_support::tokens::{SECRET, rule, with_claims};
-use superpoll_test_support::wait::{PATIENCE, find};
+use superpoll_test_support::{PATIENCE, find};
 
 use crate::keep::succession::Nursery;
 use crate::stage::{connect, free_port};
