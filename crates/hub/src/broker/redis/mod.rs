@@ -14,8 +14,8 @@
 //! Next to the stream `PREFIX{NAME}` there are `PREFIX{NAME}:history`, the number of entries that
 //! the server wants that wants the most, and `PREFIX{NAME}:KEY` for each publication of the last
 //! minutes, with its position: a repeated one is found there. A channel with users has
-//! `PREFIX{NAME}:users`, `:names` and `:servers`, and `:users:SERVER` with those of each server, which
-//! expire with the servers. The braces put all of them in one slot of a cluster.
+//! `PREFIX{NAME}:users`, `:names` and `:servers`, and `:users:SERVER` with those of each server,
+//! which expire with the servers. The braces put all of them in one slot of a cluster.
 //!
 //! The connection is that of the crate `redis`, on our streams by tokio's I/O traits. Limits on
 //! time are ours: the crate's need a runtime of tokio.

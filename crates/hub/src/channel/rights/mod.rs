@@ -4,10 +4,10 @@
 //! holder of a token (`token`, RFC 7519), or a client that a server of the application allows
 //! (`authorizer`). A request is checked once, when its head is there: a publisher before its
 //! message is read, a subscriber before it is entered into any table. What the check allows is a
-//! [`Grant`]; with it comes the user, where that counts (`presence`). The grant stays with a subscriber for as long as it lives: parked, with a task, and in the
-//! record that another server continues with. It says when the subscription ends, and whether a
-//! WebSocket may publish. Both rights of a WebSocket are checked at its handshake, as its frames
-//! have no fields.
+//! [`Grant`]; with it comes the user, where that counts (`presence`). The grant stays with a
+//! subscriber for as long as it lives: parked, with a task, and in the record that another server
+//! continues with. It says when the subscription ends, and whether a WebSocket may publish. Both
+//! rights of a WebSocket are checked at its handshake, as its frames have no fields.
 //!
 //! Without a right for publishers, a channel is open to them only where just this machine can reach
 //! it: on a listener of the loopback address, unless the request shows that a proxy has passed it
