@@ -18,7 +18,7 @@
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -37,7 +37,6 @@ use superpoll_http::upstream::{Forwarder, Group};
 use superpoll_rt::time::{sleep, timeout};
 
 use super::json_frame::Source;
-use super::local_route::LocalRoute;
 use super::message::Message;
 use crate::succession::records::{CALLBACKS, CallbackRecord, RecordStore};
 
@@ -53,7 +52,7 @@ const BATCH_BYTES: usize = 256 << 10;
 const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// How long a task waits for events before it looks whether its route is still there.
+/// How long a task waits for events before it looks whether there still is a way.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// The field with the time and the signature of a request.
@@ -347,12 +346,16 @@ fn signature(key: &hmac::Key, seconds: u64, body: &[u8]) -> HeaderValue {
     HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static(""))
 }
 
-/// Tells the application of a route what happens, as long as the route is there on this engine.
-pub(super) async fn run(route: Weak<LocalRoute>, callbacks: Arc<Callbacks>, report: Report) {
+/// Tells the application of a route what happens, as long as there is a way to it.
+pub(super) async fn run(
+    sender: impl Fn() -> Option<Rc<CallbackSender>>,
+    callbacks: Arc<Callbacks>,
+    report: Report,
+) {
     static FAILURES: RateLimited = RateLimited::new(Duration::from_secs(10));
     let mut pause = PAUSE;
     let _turn = loop {
-        if route.upgrade().is_none() {
+        if sender().is_none() {
             return;
         }
         if let Ok(turn) = timeout(LOOK, poll_fn(|cx| callbacks.poll_turn(cx))).await {
@@ -360,14 +363,11 @@ pub(super) async fn run(route: Weak<LocalRoute>, callbacks: Arc<Callbacks>, repo
         }
     };
     loop {
-        let Some(sender) = route.upgrade().and_then(|route| route.rights().callback_sender())
-        else {
-            return;
-        };
+        let Some(way) = sender() else { return };
         let Ok(batch) = timeout(LOOK, poll_fn(|cx| callbacks.poll_batch(cx))).await else {
             continue;
         };
-        match sender.tell(&batch.body).await {
+        match way.tell(&batch.body).await {
             Ok(()) => {
                 callbacks.were_told(&batch);
                 pause = PAUSE;
@@ -385,7 +385,7 @@ pub(super) async fn run(route: Weak<LocalRoute>, callbacks: Arc<Callbacks>, repo
                 }
                 for _ in 0..pause.as_secs() {
                     sleep(LOOK).await;
-                    if route.upgrade().is_none() {
+                    if sender().is_none() {
                         return;
                     }
                 }

@@ -6,7 +6,7 @@ use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use superpoll_config::{Channel, Slow};
@@ -21,9 +21,9 @@ use super::json_frame::Source;
 use super::mercure::{EARLIEST, update};
 use super::message::{Draft, Message, NameKind, cost};
 use super::moment::Moment;
-use super::presence::{Listed, Presence, is_reserved};
+use super::presence::{Listed, Presence, Unsettle, is_reserved};
 use super::publisher_queue::{PublisherQueue, QUEUE_FACTOR, QueueFull};
-use super::route::RouteParts;
+use super::route_parts::RouteParts;
 use super::shared::SharedChannel;
 use crate::broker::Unpublished;
 use crate::succession::records::{MemberRecords, RecordStore};
@@ -95,7 +95,7 @@ struct HubState {
     /// The members, if there have been any.
     presence: Option<Box<Presence>>,
     /// The parts that it has in common with the other channels of its route, except its budget.
-    parts: RouteParts,
+    parts: Arc<RouteParts>,
 }
 
 /// A channel: its last messages, and the subscribers of the next.
@@ -108,6 +108,12 @@ pub struct Hub {
     shared: OnceLock<Arc<SharedChannel>>,
 }
 
+impl Unsettle for Hub {
+    fn end_graces(self: Arc<Hub>, now: Instant) {
+        Hub::end_graces(&self, now);
+    }
+}
+
 impl Hub {
     /// Creates a channel without messages.
     #[must_use]
@@ -117,7 +123,11 @@ impl Hub {
     }
 
     /// Creates a channel of a route, whose bytes count there.
-    pub(super) fn in_route(name: Arc<str>, options: Arc<Channel>, parts: RouteParts) -> Arc<Hub> {
+    pub(super) fn in_route(
+        name: Arc<str>,
+        options: Arc<Channel>,
+        parts: Arc<RouteParts>,
+    ) -> Arc<Hub> {
         // The epoch differs from that of any hub before a restart, which takes longer than a
         // microsecond, and from that of a channel of the same name before.
         let epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -163,7 +173,7 @@ impl Hub {
         options: Arc<Channel>,
         epoch: u64,
         history: History,
-        parts: RouteParts,
+        parts: Arc<RouteParts>,
     ) -> Arc<Hub> {
         let state = HubState {
             options,
@@ -224,7 +234,7 @@ impl Hub {
     }
 
     /// Makes the channel one of a route, where the bytes of its messages count.
-    pub(super) fn belong_to(&self, parts: &RouteParts) {
+    pub(super) fn belong_to(&self, parts: &Arc<RouteParts>) {
         let mut state = self.state();
         state.history.count_in(&parts.budget);
         state.parts = parts.clone();
@@ -759,7 +769,7 @@ impl Hub {
     pub(in crate::channel) fn of_log(
         name: Arc<str>,
         options: Arc<Channel>,
-        parts: RouteParts,
+        parts: Arc<RouteParts>,
         (epoch, after): (u64, u64),
     ) -> Arc<Hub> {
         let budget = parts.budget.clone();

@@ -81,7 +81,8 @@ impl LocalRoute {
             let (route, callbacks) = (Rc::downgrade(self), self.channels.callbacks().clone());
             let report = rights.report().clone();
             let tells = async move {
-                callbacks::run(route.clone(), callbacks, report).await;
+                let sender = || route.upgrade()?.rights().callback_sender();
+                callbacks::run(sender, callbacks, report).await;
                 if let Some(route) = route.upgrade() {
                     route.tells.set(false);
                     route.begin_callbacks();

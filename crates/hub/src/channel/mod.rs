@@ -80,6 +80,7 @@ mod response;
 mod resting;
 mod rights;
 mod route;
+mod route_parts;
 mod send_queue;
 mod session;
 mod several;

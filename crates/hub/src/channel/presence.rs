@@ -35,7 +35,6 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::hub::Hub;
 use super::message::{Draft, Message, Meta};
 use super::moment::Moment;
 use crate::succession::records::{MemberRecord, MemberRecords, RecordStore, member_id};
@@ -488,20 +487,27 @@ impl Presence {
     }
 }
 
-/// The channels of a route in which a grace or an untold change is still to come.
+/// A channel in which a grace or an untold change is still to come.
+pub(super) trait Unsettle: Send + Sync {
+    /// Makes those leave whose grace is over, and tells what can be told.
+    fn end_graces(self: Arc<Self>, now: Instant);
+}
+
+/// Such channels of a route.
 #[derive(Default)]
-pub(super) struct Unsettled(Mutex<Vec<Weak<Hub>>>);
+pub(super) struct Unsettled(Mutex<Vec<Weak<dyn Unsettle>>>);
 
 impl Unsettled {
     /// Enters a channel, which sees to it that it does so once.
-    pub(super) fn enter(&self, hub: Weak<Hub>) {
+    pub(super) fn enter(&self, channel: Weak<dyn Unsettle>) {
         // No code that can panic runs under the lock.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(hub);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(channel);
     }
 
-    /// Takes all channels.
-    pub(super) fn take(&self) -> Vec<Weak<Hub>> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    /// Settles in all channels what can be settled now. Those with more to come enter again.
+    pub(super) fn settle(&self, now: Instant) {
+        let all = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        all.iter().filter_map(Weak::upgrade).for_each(|channel| channel.end_graces(now));
     }
 }
 

@@ -21,7 +21,6 @@ use std::time::{Duration, Instant};
 use superpoll_config::Channel;
 use superpoll_rt::time::{self, timeout};
 
-use super::budget::Budget;
 use super::callbacks::Callbacks;
 use super::counters::Figures;
 use super::grip::Sequences;
@@ -29,8 +28,8 @@ use super::hub::Hub;
 use super::mercure::subscriptions::Subscriptions;
 use super::moment::Moment;
 use super::pattern::{NameError, Pattern};
-use super::presence::Unsettled;
 use super::publish_limits::PublishLimits;
+use super::route_parts::RouteParts;
 use super::shared::{LogRoute, SharedChannel};
 use crate::broker::{Broker, LogOptions, LogPosition, Look, Looked, Position, Unpublished};
 use crate::succession::Succession;
@@ -126,29 +125,11 @@ thread_local! {
     pub static VISITED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// The parts that all channels of a route have in common.
-#[derive(Clone)]
-pub(super) struct RouteParts {
-    pub budget: Arc<Budget>,
-    /// The channels whose members are about to change.
-    pub unsettled: Arc<Unsettled>,
-    pub callbacks: Arc<Callbacks>,
-}
-
-impl RouteParts {
-    /// Returns the parts of a route of this name, whose channels keep at most so many bytes.
-    pub(super) fn new(name: String, most_bytes: u64) -> RouteParts {
-        let (budget, callbacks) = (Budget::new(most_bytes), Callbacks::new(name));
-        let (budget, callbacks) = (Arc::new(budget), Arc::new(callbacks));
-        RouteParts { budget, unsettled: Arc::default(), callbacks }
-    }
-}
-
 /// The channels of a route.
 pub struct Channels {
     pattern: Pattern,
     /// The parts that all channels of the route have in common.
-    parts: RouteParts,
+    parts: Arc<RouteParts>,
     /// The active subscriptions, where they are reported.
     pub(super) subscriptions: Subscriptions,
     publish_limits: Arc<PublishLimits>,
@@ -501,9 +482,7 @@ impl Channels {
 
     /// Makes those users leave whose grace is over.
     pub(super) fn end_graces(&self, now: Instant) {
-        for hub in self.parts.unsettled.take().iter().filter_map(Weak::upgrade) {
-            hub.end_graces(now);
-        }
+        self.parts.unsettled.settle(now);
     }
 
     /// Returns the time until the next look at the channels; `None` if there is nothing to look

@@ -10,7 +10,7 @@ use crate::channel::history::Since;
 use crate::channel::hub::Hub;
 use crate::channel::message::{Draft, Meta};
 use crate::channel::presence::User;
-use crate::channel::route::RouteParts;
+use crate::channel::route_parts::RouteParts;
 
 #[derive(Default)]
 struct Records(Mutex<HashMap<u64, Vec<u8>>>);
@@ -45,7 +45,7 @@ fn channel(events: &[CallbackEvent]) -> (Arc<Hub>, Arc<Callbacks>) {
         ..Channel::default()
     };
     let parts = RouteParts::new("a.example/rooms/{room}".to_owned(), u64::MAX);
-    (Hub::in_route("/rooms/1".into(), Arc::new(options), parts.clone()), parts.callbacks)
+    (Hub::in_route("/rooms/1".into(), Arc::new(options), parts.clone()), parts.callbacks.clone())
 }
 
 fn batch(callbacks: &Callbacks) -> (Batch, Vec<Value>) {

@@ -1,7 +1,7 @@
 //! Counts the connections of users, and tells of those who come and go, see
 //! `channel/presence.rs`.
 
-use std::sync::{Arc, MutexGuard};
+use std::sync::{Arc, MutexGuard, Weak};
 use std::task::Waker;
 use std::time::Instant;
 
@@ -64,7 +64,8 @@ impl Hub {
             && presence.is_unsettled()
             && !std::mem::replace(&mut presence.is_listed, true)
         {
-            state.parts.unsettled.enter(Arc::downgrade(self));
+            let channel: Weak<Hub> = Arc::downgrade(self);
+            state.parts.unsettled.enter(channel);
         }
         let has_news = state.presence.as_mut().is_some_and(|it| it.next_untold().is_some());
         let is_open = state.options.presence && !state.is_closed;
