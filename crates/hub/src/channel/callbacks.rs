@@ -363,10 +363,10 @@ pub(super) async fn run(
         }
     };
     loop {
+        let batch = timeout(LOOK, poll_fn(|cx| callbacks.poll_batch(cx))).await;
+        // The one of now: the configuration may have changed meanwhile.
         let Some(way) = sender() else { return };
-        let Ok(batch) = timeout(LOOK, poll_fn(|cx| callbacks.poll_batch(cx))).await else {
-            continue;
-        };
+        let Ok(batch) = batch else { continue };
         match way.tell(&batch.body).await {
             Ok(()) => {
                 callbacks.were_told(&batch);
